@@ -167,7 +167,7 @@ def variance_share_between_phrasings(rewards_QPG: Tensor) -> float:
         The share; NaN where it is not defined (no complete question, fewer than two phrasings or completions, or
         rewards that do not vary at all).
     """
-    rewards_QPG = rewards_QPG[~torch.isnan(rewards_QPG).flatten(1).any(dim=1)].double()
+    rewards_QPG = rewards_QPG[~torch.isnan(rewards_QPG).flatten(1).any(dim=1)].float()
     num_questions, num_phrasings, per_phrasing = rewards_QPG.shape
     if num_questions == 0 or num_phrasings < 2 or per_phrasing < 2:
         return float("nan")

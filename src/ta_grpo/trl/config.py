@@ -1,0 +1,161 @@
+"""The settings that TA-GRPO adds to TRL's ``GRPOConfig``."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, field
+
+from trl import GRPOConfig  # pyright: ignore[reportPrivateImportUsage]
+
+from ..errors import UserError
+from ..group import nearest_group_sizes
+
+logger = logging.getLogger(__name__)
+
+RATIO_ANCHORS = ("original", "importance", "sampled")
+ADVANTAGE_SCOPES = ("joint", "per_phrasing")
+OFF_PROMPT_NEGATIVES = ("keep", "drop")
+
+
+@dataclass
+class TAGRPOConfig(GRPOConfig):
+    """``GRPOConfig`` with the settings of TA-GRPO. All other fields keep TRL's names, meaning and defaults.
+
+    Raises:
+        UserError: a setting that cannot work, with what to set instead.
+    """
+
+    num_rephrasings: int = field(
+        default=3,
+        metadata={"help": "N, rephrasings of each question that are sampled beside the original; 0 is stock GRPO."},
+    )
+    num_generations: int | None = field(
+        default=32,
+        metadata={
+            "help": "K, completions of a question that are normalised together: (N + 1) * G, G for each phrasing. "
+            "Must be divisible by num_rephrasings + 1."
+        },
+    )
+    ratio_anchor: str = field(
+        default="original",
+        metadata={
+            "help": "Prompts of the importance ratio of a completion sampled under a rephrasing q_n. 'original': "
+            "pi(o|q_0) / pi_old(o|q_0), the method. 'importance': pi(o|q_0) / pi_old(o|q_n). 'sampled': "
+            "pi(o|q_n) / pi_old(o|q_n), the own-prompt ratio."
+        },
+    )
+    advantage_scope: str = field(
+        default="joint",
+        metadata={
+            "help": "'joint': rewards are normalised over all phrasings of a question. 'per_phrasing': within each "
+            "block of G completions."
+        },
+    )
+    off_prompt_negatives: str = field(
+        default="keep",
+        metadata={
+            "help": "'drop' sets to 0, after normalisation, the negative advantages of completions sampled under a "
+            "rephrasing; 'keep' is the method."
+        },
+    )
+    vllm_importance_sampling_correction: bool | None = field(  # pyright: ignore[reportIncompatibleVariableOverride]
+        default=None,
+        metadata={
+            "help": "TRL's correction for the difference between vLLM and the training model. Left unset it follows "
+            "TRL (on) where completions are scored under the prompt they were sampled from, and is off otherwise: it "
+            "would compare log-probs under q_0 with log-probs under q_n."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        self._check_group()
+        self._settle_vllm_correction()
+        super().__post_init__()
+
+    @property
+    def num_phrasings(self) -> int:
+        """P = N + 1, the original and its rephrasings."""
+        return self.num_rephrasings + 1
+
+    @property
+    def generations_per_phrasing(self) -> int:
+        """G = K / P, completions sampled under each phrasing."""
+        assert self.num_generations is not None  # noqa: S101 - checked in __post_init__
+        return self.num_generations // self.num_phrasings
+
+    @property
+    def questions_per_generation(self) -> int:
+        """Questions whose groups one generation batch holds, over all processes."""
+        assert self.generation_batch_size is not None  # noqa: S101 - TRL sets it
+        return self.generation_batch_size // (self.num_phrasings * self.generations_per_phrasing)
+
+    @property
+    def scores_under_original(self) -> bool:
+        """Whether completions sampled under a rephrasing are trained under the original question."""
+        return self.num_rephrasings > 0 and self.ratio_anchor != "sampled"
+
+    def _check_choices(self) -> None:
+        for name, choices in (
+            ("ratio_anchor", RATIO_ANCHORS),
+            ("advantage_scope", ADVANTAGE_SCOPES),
+            ("off_prompt_negatives", OFF_PROMPT_NEGATIVES),
+        ):
+            if (value := getattr(self, name)) not in choices:
+                raise UserError(f"{name}={value!r} is not a choice; use one of {', '.join(choices)}")
+        if not isinstance(self.num_rephrasings, int) or self.num_rephrasings < 0:
+            raise UserError(f"num_rephrasings={self.num_rephrasings!r} must be a whole number, 0 or more")
+        if self.num_rephrasings == 0 and self.off_prompt_negatives == "drop":
+            raise UserError("off_prompt_negatives='drop' has nothing to act on with num_rephrasings=0; set one of them")
+
+    def _check_group(self) -> None:
+        size, phrasings = self.num_generations, self.num_phrasings
+        if size is None or size < 2:
+            raise UserError(f"num_generations={size} must be at least 2: advantages compare completions of a group")
+        if size % phrasings:
+            raise UserError(
+                f"num_generations={size} does not divide into num_rephrasings + 1 = {phrasings} phrasings; "
+                f"use {' or '.join(map(str, nearest_group_sizes(size, phrasings)))}"
+            )
+        if self.advantage_scope == "per_phrasing" and size // phrasings < 2:
+            raise UserError(
+                f"advantage_scope='per_phrasing' needs 2 completions a phrasing, and num_generations={size} gives "
+                f"{size // phrasings}; use num_generations={2 * phrasings} or more"
+            )
+        if self.generation_batch_size is None:
+            # Launchers tell the number of processes this way; TRL checks again once they have met.
+            processes = int(os.environ.get("WORLD_SIZE", "1"))
+            rounds = self.steps_per_generation or self.gradient_accumulation_steps
+            rows = self.per_device_train_batch_size * processes * rounds
+            if rows % size:
+                rounds_needed = -(-size // (self.per_device_train_batch_size * processes))
+                while self.per_device_train_batch_size * processes * rounds_needed % size:
+                    rounds_needed += 1
+                name = "steps_per_generation" if self.steps_per_generation else "gradient_accumulation_steps"
+                raise UserError(
+                    f"a generation batch of {rows} completions (per_device_train_batch_size="
+                    f"{self.per_device_train_batch_size} x {processes} processes x {name}={rounds}) does not hold "
+                    f"whole groups of num_generations={size}; set {name}={rounds_needed}, or "
+                    f"per_device_train_batch_size to a multiple of {size}"
+                )
+
+    def _settle_vllm_correction(self) -> None:
+        if self.vllm_importance_sampling_correction is None:
+            self.vllm_importance_sampling_correction = not self.scores_under_original
+            if self.use_vllm and self.scores_under_original:
+                logger.warning(
+                    "vllm_importance_sampling_correction is off: completions are sampled under rephrasings and "
+                    "scored under the original question, so the correction would compare different prompts."
+                )
+        elif self.use_vllm and self.vllm_importance_sampling_correction and self.scores_under_original:
+            raise UserError(
+                f"vllm_importance_sampling_correction=True compares log-probs under the original question with vLLM's "
+                f"under the rephrasing, and would mask most rephrased rows with ratio_anchor={self.ratio_anchor!r}; "
+                "leave it unset, or use ratio_anchor='sampled'"
+            )
+        if self.use_vllm and self.off_policy_mask_threshold is not None and self.scores_under_original:
+            raise UserError(
+                "off_policy_mask_threshold with vLLM compares log-probs under the original question with vLLM's under "
+                f"the rephrasing (ratio_anchor={self.ratio_anchor!r}); leave it unset, or use ratio_anchor='sampled'"
+            )

@@ -1,0 +1,84 @@
+"""What a training step tells about its groups: shares, rewards per phrasing, on-prompt and off-prompt figures.
+
+Names, beside TRL's own (all averaged over a logging interval):
+
+| metric | meaning |
+|---|---|
+| `questions/original/{all_wrong,all_right,mixed,unscored}` | shares of questions, over the completions of q_0 alone |
+| `questions/joint/{all_wrong,all_right,mixed,unscored}` | shares of questions, over the whole group |
+| `questions/short_of_rephrasings` | share of questions with fewer than N rephrasings |
+| `reward/phrasing_0` … `reward/phrasing_N` | mean reward of the completions sampled under each phrasing |
+| `reward/variance_between_phrasings` | share of a question's reward variance between phrasings, bias-corrected |
+| `kl/{on,off}_prompt` | KL term over completions sampled under q_0, and under rephrasings (beta > 0) |
+| `entropy/{on,off}_prompt` | entropy per token, likewise |
+| `clip_ratio/{on,off}_prompt` | share of tokens whose ratio is clipped, likewise |
+| `skipped_steps` | updates left out so far because their gradient was not finite |
+
+Shapes: Q questions, K completions of a group, P phrasings, G per phrasing, B rows, T completion tokens.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..group import group_outcomes, variance_share_between_phrasings
+
+
+def signal_metrics(
+    rewards_QK: Tensor, phrasing_QK: Tensor, available_Q: Tensor, num_phrasings: int
+) -> dict[str, float]:
+    """The training signal of a generation batch.
+
+    Args:
+        rewards_QK: (Q, K) rewards of whole groups, NaN where there is none.
+        phrasing_QK: (Q, K) phrasing index of each completion.
+        available_Q: (Q,) phrasings each question has, the original counted, at most P.
+        num_phrasings: P.
+    """
+    per_phrasing = rewards_QK.shape[1] // num_phrasings
+    # The first block of G is always q_0's; a short question has more of its completions in later blocks.
+    original_QG = rewards_QK[:, :per_phrasing]
+    metrics = {f"questions/original/{name}": share for name, share in group_outcomes(original_QG).shares().items()}
+    metrics |= {f"questions/joint/{name}": share for name, share in group_outcomes(rewards_QK).shares().items()}
+    if num_phrasings == 1:
+        return metrics
+    full_Q = available_Q == num_phrasings
+    metrics["questions/short_of_rephrasings"] = 1 - full_Q.float().mean().item()
+    for phrasing in range(num_phrasings):
+        metrics[f"reward/phrasing_{phrasing}"] = rewards_QK[phrasing_QK == phrasing].nanmean().item()
+    metrics["reward/variance_between_phrasings"] = variance_share_between_phrasings(
+        rewards_QK[full_Q].reshape(-1, num_phrasings, per_phrasing)
+    )
+    return metrics
+
+
+def clipped_tokens(log_ratio_BT: Tensor, advantages_B: Tensor, epsilon_low: float, epsilon_high: float) -> Tensor:
+    """(B, T) bool: tokens whose gradient the clip removes, on the side where the advantage lets it act."""
+    ratio_BT = log_ratio_BT.exp()
+    advantages_B1 = advantages_B[:, None]
+    low_BT = (ratio_BT < 1 - epsilon_low) & (advantages_B1 < 0)
+    high_BT = (ratio_BT > 1 + epsilon_high) & (advantages_B1 > 0)
+    return low_BT | high_BT
+
+
+def k3_kl(logps_BT: Tensor, ref_logps_BT: Tensor) -> Tensor:
+    """(B, T) k3 estimate exp(d) - d - 1 with d = log pi_ref - log pi."""
+    d_BT = ref_logps_BT - logps_BT
+    return d_BT.exp() - d_BT - 1
+
+
+def on_and_off_prompt_sums(values_BT: Tensor, mask_BT: Tensor, off_prompt_B: Tensor) -> Tensor:
+    """(2, 2) sums and token counts: row 0 completions sampled under q_0, row 1 under rephrasings.
+
+    Sums and counts add up over processes, so a mean over all of them is exact.
+    """
+    values_B = (values_BT * mask_BT).sum(dim=1).float()
+    counts_B = mask_BT.sum(dim=1).float()
+    off_B = off_prompt_B.float()
+    return torch.stack(
+        [
+            torch.stack([(values_B * (1 - off_B)).sum(), (counts_B * (1 - off_B)).sum()]),
+            torch.stack([(values_B * off_B).sum(), (counts_B * off_B).sum()]),
+        ]
+    )

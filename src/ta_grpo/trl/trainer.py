@@ -1,0 +1,293 @@
+"""TA-GRPO as a small change to TRL's ``GRPOTrainer``.
+
+An expanded group is one question with K = (N + 1) * G completions, in which the sampling step swaps the prompt:
+
+- the dataset row is the question; TRL repeats it K times and normalises the K rewards together (joint advantages);
+- slot i of the group is sampled from phrasing (i // G): only ``_generate_single_turn`` sees that prompt;
+- so old, reference and current log-probs are all taken under the original question q_0 (the anchored ratio).
+
+Everything else here is the ablations' few lines, checks, and metrics. ``_generate_and_score_completions``,
+``_generate_single_turn``, ``_calculate_rewards`` and ``_compute_loss`` are private in TRL 1.16.
+"""
+
+from __future__ import annotations
+
+import logging
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import TrainerCallback
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import pad
+
+from ..errors import UserError
+from ..group import drop_off_prompt_negatives, phrasing_of_slot
+from .checks import check_question, check_tokenised_prompt, check_train_dataset
+from .config import TAGRPOConfig
+from .metrics import clipped_tokens, k3_kl, on_and_off_prompt_sums, signal_metrics
+from .resume import ResumableGRPOTrainer
+
+logger = logging.getLogger(__name__)
+
+_CLIPPING_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
+
+
+class TAGRPOTrainer(ResumableGRPOTrainer):
+    """``GRPOTrainer`` on expanded groups.
+
+    Takes what ``GRPOTrainer`` takes. ``args`` is a ``TAGRPOConfig``, and each training row has a column
+    ``rephrasings``: a list of prompts of the same type as ``prompt`` (text, or messages) with the same answer. A row
+    with M < N rephrasings has its blocks of G dealt round its M + 1 phrasings; of more than N the first N are used.
+    Reward functions receive two more columns: ``phrasing_index`` (0 is the original) and ``sampled_prompt``.
+    ``evaluate()`` samples the original question only. With ``num_rephrasings=0`` this is stock GRPO.
+
+    ``on_rollouts``, if set, is called after each training generation with this trainer, when its ``_logs`` hold the
+    whole generation batch.
+
+    Raises:
+        UserError: a dataset or setting that cannot work, with the fix.
+    """
+
+    _tag_names = ["trl", "ta-grpo"]  # noqa: RUF012 - TRL's own form
+    _name = "TA-GRPO"
+    _paper = {  # noqa: RUF012
+        "title": "Transformation-Augmented GRPO for Enhancing Exploration in Reasoning of Large Language Models",
+        "id": "2601.22478",
+        "citation": textwrap.dedent("""\
+            @misc{tagrpo2026,
+                title        = {{Transformation-Augmented GRPO for Enhancing Exploration in Reasoning of Large
+                                Language Models}},
+                year         = 2026,
+                eprint       = {arXiv:2601.22478},
+            }"""),
+    }
+
+    # TRL types these more widely than they are here.
+    args: TAGRPOConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    model: Any  # pyright: ignore[reportIncompatibleVariableOverride]
+    accelerator: Any  # pyright: ignore[reportIncompatibleVariableOverride]
+    _tokenizer: Any
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: TAGRPOConfig | None = None,
+        train_dataset: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if not isinstance(args, TAGRPOConfig):
+            raise UserError(f"args is {type(args).__name__}; TAGRPOTrainer needs a ta_grpo.trl.TAGRPOConfig")
+        if args.num_rephrasings > 0:
+            refused = [name for name in ("tools", "rollout_func", "environment_factory") if kwargs.get(name)]
+            if refused:
+                raise UserError(f"{', '.join(refused)}: not supported with rephrasings; set num_rephrasings=0")
+        if isinstance(train_dataset, Dataset):
+            check_train_dataset(train_dataset, args)
+        self._sampled_prompts: list[Any] | None = None
+        self._sampled_prompt_ids: list[list[int]] = []
+        self._rewards_per_func = torch.empty(0)
+        self._loss_forward: tuple[Tensor, Tensor | None] = (torch.empty(0), None)
+        self.on_rollouts: Callable[[TAGRPOTrainer], None] | None = None
+        super().__init__(model, reward_funcs, args, train_dataset, **kwargs)
+        self.num_phrasings = args.num_phrasings
+        if isinstance(train_dataset, Dataset):
+            check_tokenised_prompt(train_dataset[0]["prompt"], self._tokenizer, self._tokenize_prompts)
+        self._skip_non_finite = SkipNonFiniteSteps()
+        self.add_callback(self._skip_non_finite)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()
+        if "rephrasings" not in self._signature_columns:
+            self._signature_columns.append("rephrasings")
+
+    # Sampling: the method's one step that sees a rephrasing.
+
+    def _deal_phrasings(self, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Tensor]:
+        """Give each row of whole groups the prompt that its slot samples from.
+
+        Returns:
+            the rows with the columns ``phrasing_index`` and ``sampled_prompt``, and (B, 2) phrasing index and number
+            of phrasings the question has.
+        """
+        first_row = self.accelerator.process_index * len(rows)
+        dealt, phrasings = [], []
+        for i, row in enumerate(rows):
+            prompts = [row["prompt"], *(row.get("rephrasings") or [])][: self.num_phrasings]
+            index = phrasing_of_slot(first_row + i, self.num_generations, self.num_phrasings, len(prompts))
+            dealt.append(row | {"phrasing_index": index, "sampled_prompt": prompts[index]})
+            phrasings.append((index, len(prompts)))
+        return dealt, torch.tensor(phrasings, device=self.accelerator.device)
+
+    def _generate_single_turn(
+        self,
+        prompt_ids: Any,
+        images: Any,
+        multimodal_fields: Any,
+        num_generations: int,
+        has_tool_images: bool = False,
+    ) -> Any:
+        if self._sampled_prompts is not None:
+            # The only place where q_n is seen. G, not K: vLLM's server mode takes every num_generations-th prompt.
+            prompt_ids, _, _ = self._tokenize_prompts(self._sampled_prompts)
+            self._sampled_prompt_ids = prompt_ids
+            num_generations = self.args.generations_per_phrasing
+        return super()._generate_single_turn(prompt_ids, images, multimodal_fields, num_generations, has_tool_images)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        if not self.model.training:
+            originals = [row | {"phrasing_index": 0, "sampled_prompt": row["prompt"]} for row in inputs]
+            return super()._generate_and_score_completions(originals)
+        if self.num_phrasings > 1 and not isinstance(self.train_dataset, Dataset):
+            for row in inputs:
+                check_question(row, where="a row of the training stream")
+        rows, phrasings_B2 = self._deal_phrasings(inputs)
+        for column in ("id", "phrasing_index", "sampled_prompt"):
+            if column in rows[0]:
+                self._log_completion_extra(column, [row[column] for row in rows])
+        if self.num_phrasings > 1:
+            self._sampled_prompts = [row["sampled_prompt"] for row in rows]
+            if self.args.ratio_anchor == "sampled":
+                rows = [row | {"prompt": row["sampled_prompt"]} for row in rows]
+        try:
+            with self._advantage_scope():
+                output = super()._generate_and_score_completions(rows)
+        finally:
+            self._sampled_prompts = None
+
+        output["phrasing_index"] = phrasings_B2[:, 0]
+        all_phrasings = self.accelerator.gather(phrasings_B2)
+        if self.args.off_prompt_negatives == "drop":
+            output["advantages"] = drop_off_prompt_negatives(output["advantages"], phrasings_B2[:, 0])
+            self._correct_logged_advantages(all_phrasings[:, 0])
+        if self.num_phrasings > 1 and self.args.ratio_anchor == "importance":
+            output["old_per_token_logps"] = self._logps_under_sampled_prompts(output)
+        self._log_signal(all_phrasings)
+        if self.on_rollouts is not None:
+            self.on_rollouts(self)
+        return output
+
+    # Advantages: joint ones are TRL's own, since a group is one dataset row.
+
+    @contextmanager
+    def _advantage_scope(self) -> Iterator[None]:
+        """Normalise over blocks of G while in here, if the scope is per phrasing."""
+        group_size = self.num_generations
+        if self.args.advantage_scope == "per_phrasing":
+            self.num_generations = self.args.generations_per_phrasing
+        try:
+            yield
+        finally:
+            self.num_generations = group_size
+
+    def _correct_logged_advantages(self, phrasing_B: Tensor) -> None:
+        """Make the logged advantages of this generation batch (all processes) the ones that are used."""
+        logged = self._logs["advantages"]
+        used = [logged.pop() for _ in range(len(phrasing_B))][::-1]
+        logged.extend(drop_off_prompt_negatives(torch.tensor(used), phrasing_B.cpu()).tolist())
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
+        self._rewards_per_func = super()._calculate_rewards(*args, **kwargs)
+        return self._rewards_per_func
+
+    # The importance ratio's other reading: pi(o | q_0) / pi_old(o | q_n).
+
+    def _logps_under_sampled_prompts(self, output: dict[str, Any]) -> Tensor:
+        """(B, T) log pi_old(o_t | q_n, o_<t), q_n being the prompt that the completion was sampled from."""
+        prompts = [torch.tensor(ids) for ids in self._sampled_prompt_ids]
+        layout: dict[str, Any] = {"padding_side": "left", "pad_to_multiple_of": self.pad_to_multiple_of}
+        prompt_ids_BS = pad(prompts, padding_value=self._tokenizer.pad_token_id, **layout)
+        prompt_mask_BS = pad([torch.ones_like(ids) for ids in prompts], padding_value=0, **layout)
+        completion_ids_BT, completion_mask_BT = output["completion_ids"], output["completion_mask"]
+        device = completion_ids_BT.device
+        checkpointing: Any = self.args.gradient_checkpointing_kwargs
+        with torch.no_grad(), disable_gradient_checkpointing(self.model, checkpointing):
+            logps_BT, _, _ = self._get_per_token_logps_and_entropies(
+                self.model,
+                torch.cat([prompt_ids_BS.to(device), completion_ids_BT], dim=1),
+                torch.cat([prompt_mask_BS.to(device), completion_mask_BT], dim=1),
+                completion_ids_BT.size(1),
+                batch_size=self.args.per_device_train_batch_size,
+            )
+        return logps_BT
+
+    # Metrics (see metrics.py for the names).
+
+    def _log_signal(self, phrasings_B2: Tensor) -> None:
+        weights = self.reward_weights.to(self._rewards_per_func.device)
+        rewards_B = (self._rewards_per_func * weights).nansum(dim=1)
+        rewards_B[torch.isnan(self._rewards_per_func).all(dim=1)] = torch.nan
+        metrics = signal_metrics(
+            rewards_B.reshape(-1, self.num_generations),
+            phrasings_B2[:, 0].reshape(-1, self.num_generations),
+            phrasings_B2[:: self.num_generations, 1],
+            self.num_phrasings,
+        )
+        for name, value in metrics.items():
+            self._metrics["train"][name].append(value)
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        logps_BT, entropies_BT, aux_loss = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        self._loss_forward = (logps_BT.detach(), None if entropies_BT is None else entropies_BT.detach())
+        return logps_BT, entropies_BT, aux_loss
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        loss = super()._compute_loss(model, inputs)
+        if self.model.training and self.num_phrasings > 1:
+            self._log_on_and_off_prompt(inputs)
+        self._loss_forward = (torch.empty(0), None)
+        return loss
+
+    def _log_on_and_off_prompt(self, inputs: dict[str, Any]) -> None:
+        logps_BT, entropies_BT = self._loss_forward
+        mask_BT = inputs["completion_mask"]
+        figures: dict[str, Tensor] = {}
+        if entropies_BT is not None:
+            figures["entropy"] = entropies_BT
+        if self.beta != 0.0:
+            figures["kl"] = k3_kl(logps_BT, inputs["ref_per_token_logps"])
+        if self.loss_type in _CLIPPING_LOSSES:
+            log_ratio_BT = logps_BT - inputs.get("old_per_token_logps", logps_BT)
+            if self.importance_sampling_level == "sequence":
+                mean_B1 = (log_ratio_BT * mask_BT).sum(1, keepdim=True) / mask_BT.sum(1, keepdim=True).clamp(min=1)
+                log_ratio_BT = mean_B1.expand_as(log_ratio_BT)
+            clipped_BT = clipped_tokens(log_ratio_BT, inputs["advantages"], self.epsilon_low, self.epsilon_high)
+            figures["clip_ratio"] = clipped_BT.float()
+        off_prompt_B = inputs["phrasing_index"] > 0
+        sums = torch.stack([on_and_off_prompt_sums(x_BT, mask_BT, off_prompt_B) for x_BT in figures.values()])
+        sums = self.accelerator.reduce(sums, reduction="sum")
+        for name, (on, off) in zip(figures, sums.tolist(), strict=True):
+            for side, (total, count) in (("on", on), ("off", off)):
+                if count > 0:
+                    self._metrics["train"][f"{name}/{side}_prompt"].append(total / count)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        if self.model.training and self._skip_non_finite.count:
+            self._metrics["train"]["skipped_steps"] = [float(self._skip_non_finite.count)]
+        super().log(logs, *args, **kwargs)
+
+
+class SkipNonFiniteSteps(TrainerCallback):
+    """Leave out, and count, updates whose gradient is not finite; one such update would turn every weight to NaN.
+
+    TRL's KL term exp(d) - d - 1 is not clamped, and completions sampled off-prompt make a large d likely.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        if not gradients:
+            return
+        finite = torch.stack([gradient.isfinite().all().to(gradients[0].device) for gradient in gradients])
+        if not finite.all():
+            self.count += 1
+            logger.warning("step %d: the gradient is not finite; this update is skipped", state.global_step + 1)
+            for parameter in model.parameters():
+                parameter.grad = None
