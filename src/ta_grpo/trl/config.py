@@ -142,7 +142,8 @@ class TAGRPOConfig(GRPOConfig):
 
     def _settle_vllm_correction(self) -> None:
         if self.vllm_importance_sampling_correction is None:
-            self.vllm_importance_sampling_correction = not self.scores_under_original
+            on = not self.scores_under_original
+            self.vllm_importance_sampling_correction = on  # pyright: ignore[reportIncompatibleVariableOverride]
             if self.use_vllm and self.scores_under_original:
                 logger.warning(
                     "vllm_importance_sampling_correction is off: completions are sampled under rephrasings and "

@@ -1,0 +1,286 @@
+"""The run directory: what was asked, what it ran on, and everything it wrote, safe against a kill at any moment.
+
+    runs/NAME/
+      config.json      resolved settings
+      manifest.json    command, versions, git commit, data hashes, hardware, each attempt, finished or not
+      run.lock         held while a process works in the directory
+      …                what the verb writes (metrics.jsonl, rollouts/, checkpoint-*/, eval/)
+
+Files are replaced atomically or appended to line by line; a torn last line is cut when the file is next read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .errors import UserError
+
+# Packages whose version can change a result.
+_RECORDED_PACKAGES = (
+    *("ta-grpo", "torch", "transformers", "trl", "accelerate", "datasets", "peft", "vllm", "numpy", "scipy"),
+    *("math-verify", "latex2sympy2-extended", "sympy", "tokenizers", "safetensors"),
+)
+
+
+def write_json_atomic(path: Path, content: Any) -> None:
+    """Replace a JSON file in one step, so that a reader or a kill finds the old content or the new, never half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def append_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Append records, a line each, in one write that is on disk when this returns.
+
+    A line that a kill left unfinished is cut first, so that it cannot swallow a new one.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    with open(path, "ab+") as file:
+        _cut_torn_line(file)
+        # A lone surrogate in model text has no UTF-8 form; what is read back is the text with "?" in its place.
+        file.write(lines.encode("utf-8", errors="replace"))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The records of a JSONL file of ours; none if it does not exist. A torn last line is left out.
+
+    Raises:
+        UserError: a line in the middle is not a JSON object: something else has written to the file.
+    """
+    if not path.exists():
+        return []
+    *lines, _torn = path.read_bytes().split(b"\n")
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            raise UserError(
+                f"{path}, line {number}: not a JSON object; the file is damaged: restore it or move it away"
+            )
+        records.append(record)
+    return records
+
+
+def truncate_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
+    """Rewrite a JSONL file with only the records to keep, atomically; returns how many were cut."""
+    records = read_jsonl(path)
+    kept = [record for record in records if keep(record)]
+    if path.exists():
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.unlink(missing_ok=True)
+        append_jsonl(temporary, kept)
+        os.replace(temporary, path)
+    return len(records) - len(kept)
+
+
+def _cut_torn_line(file: Any) -> None:
+    end = file.seek(0, os.SEEK_END)
+    position, block = end, 4096
+    while position > 0:
+        start = max(0, position - block)
+        file.seek(start)
+        newline = file.read(position - start).rfind(b"\n")
+        if newline >= 0:
+            position = start + newline + 1
+            break
+        position = start
+    if position != end:
+        file.truncate(position)
+    file.seek(0, os.SEEK_END)
+
+
+class RunDir:
+    """A run directory that this process holds.
+
+    Use as a context manager; the lock is released, and ``manifest.json`` says how it ended, when the block is left.
+    """
+
+    def __init__(self, path: str | Path, config: Mapping[str, Any], data_files: Mapping[str, Path] | None = None):
+        self.path = Path(path)
+        self.config = dict(config)
+        self.data_files = dict(data_files or {})
+        self._lock: Any = None
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def manifest_file(self) -> Path:
+        return self.path / "manifest.json"
+
+    def open(self, resume: bool = False, free_to_change: Iterable[str] = ()) -> RunDir:
+        """Make the directory, or with ``resume`` take up the one that is there.
+
+        Args:
+            resume: go on in a used directory.
+            free_to_change: settings that may differ from the ones it was begun with.
+
+        Raises:
+            UserError: the directory is used and ``resume`` is off; ``resume`` is on and there is nothing to resume,
+                or the settings or data differ; another process works in it.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path} is a file; choose another --output-dir")
+        # A kill before the first record leaves the lock file alone: that is no run yet.
+        used = self.path.exists() and any(not file.name.startswith((".", "run.lock")) for file in self.path.iterdir())
+        if used and not resume:
+            raise UserError(
+                f"{self.path} is already in use and is never overwritten; add --resume to go on with that run, or "
+                "choose another --output-dir"
+            )
+        if resume and not self.config_file.exists():
+            raise UserError(f"{self.path} holds no run to resume (no config.json); leave --resume out to start one")
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        try:
+            if resume:
+                self._check_unchanged(set(free_to_change))
+                manifest = self._manifest()
+            else:
+                write_json_atomic(self.config_file, self.config)
+                manifest = {"attempts": []}
+            manifest |= {"finished": False, "data": {name: _sha256(file) for name, file in self.data_files.items()}}
+            manifest["attempts"].append(_attempt())
+            write_json_atomic(self.manifest_file, manifest)
+        except BaseException:
+            self._lock.close()
+            raise
+        return self
+
+    def finish(self, outcome: str) -> None:
+        """Record how this attempt ended (``finished``, ``failed: …``, ``interrupted``) and release the directory."""
+        manifest = self._manifest()
+        manifest["attempts"][-1] |= {"ended": _now(), "outcome": outcome}
+        manifest["finished"] = outcome == "finished"
+        write_json_atomic(self.manifest_file, manifest)
+        self._lock.close()
+
+    def __enter__(self) -> RunDir:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.finish("finished")
+        elif issubclass(kind, KeyboardInterrupt):
+            self.finish("interrupted")
+        else:
+            self.finish(f"failed: {kind.__name__}")
+
+    def _take_lock(self) -> None:
+        self._lock = open(self.path / "run.lock", "a")  # noqa: SIM115 - held until the run ends
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise UserError(
+                f"another process is working in {self.path}; wait for it, stop it, or choose another --output-dir"
+            ) from None
+
+    def _manifest(self) -> dict[str, Any]:
+        if not self.manifest_file.exists():  # killed between the two files
+            return {"attempts": []}
+        return json.loads(self.manifest_file.read_text(encoding="utf-8"))
+
+    def _check_unchanged(self, free: set[str]) -> None:
+        before = json.loads(self.config_file.read_text(encoding="utf-8"))
+        now = json.loads(json.dumps(self.config))
+        changed = [
+            f"{key}: {before.get(key)!r} -> {now.get(key)!r}"
+            for key in sorted(before.keys() | now.keys())
+            if key not in free and before.get(key) != now.get(key)
+        ]
+        if changed:
+            raise UserError(
+                f"{self.path} was begun with other settings ({'; '.join(changed)}); resume with the same ones, or "
+                "choose another --output-dir"
+            )
+        hashes = self._manifest().get("data", {})
+        for name, file in self.data_files.items():
+            if name in hashes and hashes[name] != _sha256(file):
+                raise UserError(
+                    f"{file} has changed since {self.path} was begun; restore it, or choose another --output-dir"
+                )
+        if before != now:
+            write_json_atomic(self.config_file, self.config)
+
+
+def _attempt() -> dict[str, Any]:
+    return {
+        "started": _now(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "python": platform.python_version(),
+        "versions": _versions(),
+        "git_commit": _git_commit(),
+        "hardware": _hardware(),
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in _RECORDED_PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _git_commit() -> str | None:
+    """The commit of the package's own checkout, or None if it is installed without one."""
+    here = Path(__file__).parent
+    if "site-packages" in here.parts:
+        return None
+    try:
+        found = subprocess.run(  # noqa: S603
+            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None
+
+
+def _hardware() -> dict[str, Any]:
+    hardware: dict[str, Any] = {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()}
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        hardware["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return hardware
+
+
+def _sha256(file: Path) -> str:
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
