@@ -39,6 +39,7 @@ SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 ENTRY_POINT_GROUP = "ta_grpo.question_sets"
 
 _FIELDS = ("id", "question", "answer", "rephrasings", "source")
+_TEXT_FIELDS = ("id", "question", "answer", "source")
 _MOST_SHOWN = 20
 
 
@@ -134,3 +135,620 @@ def as_train_rows(questions: Iterable[Question], template: str, conversational: 
         }
         for question in questions
     ]
+
+
+# Reading.
+
+
+def load_questions(source: Any, columns: Mapping[str, str] | None = None) -> QuestionSet:
+    """Read and check questions.
+
+    A row has ``question`` and ``answer`` (text or a number), and may have ``id`` (default: ``NAME/ROW``, NAME being
+    the file's name without suffix), ``rephrasings`` (a list; in CSV, its JSON text) and ``source``. Other columns
+    become ``extra``. In Parquet and CSV an empty cell is an absent one, and a CSV cell of another column that is JSON
+    is read as JSON. Rows whose answer is one of ``SENTINEL_ANSWERS`` are dropped, counted in ``dropped`` and logged.
+
+    Refused in a text: control characters. Most often they are LaTeX that JSON has eaten: ``"\\frac"`` with one
+    backslash is a form feed and "rac". Tabs and line feeds are fine, unless the letters after one complete a LaTeX
+    command (``\\times``, ``\\neq``); so is a carriage return that ends a line or the text.
+
+    Args:
+        source: a file (.jsonl, .json, .parquet, .csv), a ``datasets.Dataset``, a list of dicts, or the name of a set
+            (``NAME`` or ``NAME/SPLIT``, the split being "train" by default). A file of that name wins over a set.
+        columns: our field -> the column that holds it, for example ``{"question": "problem"}``. A column of the file
+            that thereby loses its name to another one travels along as ``file_NAME``.
+
+    Raises:
+        UserError: no such file or set, a file that cannot be read, a column that is not there, no question left; or
+            bad rows, all of them in one message.
+    """
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if not path.is_file():
+            return _named_set(str(source), columns)
+        table, origin, stem = _read_file(path), str(path), path.stem
+    else:
+        path, origin, stem = None, "questions", "questions"
+        table = _read_rows(source)
+    if not table.rows:
+        raise UserError(f"{origin}: holds no questions")
+    questions, dropped = _parse_table(_rename_columns(table, columns or {}, origin), origin, stem)
+    return QuestionSet(questions, name=stem if path else "", path=path, dropped=dropped)
+
+
+def question_set_names() -> list[str]:
+    """Names of the sets that ``load_questions`` knows: entry points of the group ``ta_grpo.question_sets``."""
+    return sorted(metadata.entry_points(group=ENTRY_POINT_GROUP).names)
+
+
+def _named_set(source: str, columns: Mapping[str, str] | None) -> QuestionSet:
+    name, _, split = source.partition("/")
+    found = metadata.entry_points(group=ENTRY_POINT_GROUP, name=name)
+    if not found:
+        known = question_set_names()
+        near = difflib.get_close_matches(name, known, n=1)
+        nearest = f"; did you mean {near[0]}?" if near else ""
+        sets = f"the question sets are: {', '.join(known)}" if known else "no question sets are installed"
+        problem = f"{source} is a folder" if Path(source).is_dir() else f"there is no file {source}"
+        raise UserError(f"{problem}, and no question set of that name ({sets}){nearest}")
+    if columns:
+        raise UserError(f"{source} is a question set, not a file: leave out the column names")
+    questions = next(iter(found)).load()(split or "train")
+    return questions if isinstance(questions, QuestionSet) else QuestionSet(questions, name=source)
+
+
+class _Row(NamedTuple):
+    where: str
+    values: dict[str, Any]
+    problem: str = ""
+
+
+class _Table(NamedTuple):
+    columns: list[str]
+    rows: list[_Row]
+
+
+def _read_file(path: Path) -> _Table:
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return _read_parquet(path)
+    readers: dict[str, Callable[[str, Path], _Table]] = {".jsonl": _read_jsonl, ".json": _read_json, ".csv": _read_csv}
+    if suffix not in readers:
+        raise UserError(_suffix_problem(path))
+    return readers[suffix](_read_text(path), path)
+
+
+def _suffix_problem(path: Path) -> str:
+    return f"{path}: the suffix says the format and must be one of {', '.join(SUFFIXES)}; got {path.suffix or 'none'}"
+
+
+def _table(rows: list[_Row]) -> _Table:
+    return _Table(list(dict.fromkeys(column for row in rows for column in row.values)), rows)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path}: byte {error.start} (line {line}) is not UTF-8 text; save the file as UTF-8 and try again"
+        ) from None
+
+
+def _read_jsonl(text: str, path: Path) -> _Table:
+    # Only "\n" ends a line: JSON strings may hold U+2028 and the like, at which splitlines() would cut.
+    lines = enumerate(text.split("\n"), 1)
+    return _table([_json_row(line, f"line {number}") for number, line in lines if line.strip()])
+
+
+def _json_row(line: str, where: str) -> _Row:
+    try:
+        return _object_row(json.loads(line, object_pairs_hook=_unique_keys), where)
+    except (ValueError, RecursionError) as error:
+        return _Row(where, {}, _json_problem(error))
+
+
+def _object_row(value: Any, where: str) -> _Row:
+    if not isinstance(value, Mapping):
+        return _Row(where, {}, f"{_kind(value)}, not an object with named fields")
+    return _Row(where, dict(value))
+
+
+def _read_json(text: str, path: Path) -> _Table:
+    if not text.strip():
+        return _table([])
+    try:
+        values = json.loads(text, object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError) as error:
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise UserError(f"{path}{line}: {_json_problem(error)}") from None
+    if not isinstance(values, list):
+        raise UserError(f"{path}: holds {_kind(values)}; a .json file of questions holds a list of objects")
+    return _table([_object_row(value, f"row {number}") for number, value in enumerate(values, 1)])
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        (key, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the field {key!r} occurs twice")
+    return values
+
+
+def _json_problem(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "broken JSON: nested too deeply"
+    if not isinstance(error, json.JSONDecodeError):
+        return f"broken JSON: {error}"
+    hint = r" (a backslash is written twice: \\frac)" if "escape" in error.msg else ""
+    return f"broken JSON: {error.msg} at column {error.colno}{hint}"
+
+
+def _read_csv(text: str, path: Path) -> _Table:
+    rows: list[_Row] = []
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = next(reader, [])
+        if twice := [name for name, count in Counter(header).items() if count > 1]:
+            raise UserError(f"{path}, line 1: the column {twice[0]!r} occurs twice")
+        line = reader.line_num + 1
+        for cells in reader:
+            if cells:
+                rows.append(_csv_row(header, cells, f"line {line}"))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(f"{path}, line {reader.line_num}: broken CSV: {error}") from None
+    return _Table(header, rows)
+
+
+def _csv_row(header: list[str], cells: list[str], where: str) -> _Row:
+    if len(cells) != len(header):
+        return _Row(where, {}, f"{len(cells)} cells, but the header has {len(header)}")
+    # Our own text columns stay text; for the others, JSON is the only way to hold a number or a list.
+    values = {
+        column: cell if column in _TEXT_FIELDS else _json_or_text(cell)
+        for column, cell in zip(header, cells, strict=True)
+        if cell
+    }
+    return _Row(where, values)
+
+
+def _json_or_text(cell: str) -> Any:
+    try:
+        value = json.loads(cell, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return cell
+    return cell if isinstance(value, float) and math.isinf(value) else value
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _read_parquet(path: Path) -> _Table:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.ParquetFile(path).read()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"{path}: not a Parquet file that can be read: {error}") from None
+    as_json = {entry.name for entry in table.schema if (entry.metadata or {}).get(b"ta_grpo") == b"json"}
+    rows = []
+    for number, values in enumerate(table.to_pylist(), 1):
+        cells = {name: value for name, value in values.items() if value is not None}
+        cells |= {name: json.loads(cells[name]) for name in as_json & cells.keys()}
+        rows.append(_Row(f"row {number}", cells))
+    return _Table(table.column_names, rows)
+
+
+def _read_rows(source: Any) -> _Table:
+    if isinstance(source, Mapping):
+        raise UserError(f"questions: got a mapping with the keys {', '.join(map(str, source))}; choose one split of it")
+    if not isinstance(source, Iterable):
+        raise UserError(f"questions: cannot be read from {type(source).__name__}; pass a path, a Dataset or dicts")
+    columns = getattr(source, "column_names", None)
+    rows = [_object_row(value, f"row {number}") for number, value in enumerate(source, 1)]
+    if columns is None:
+        return _table(rows)
+    # Arrow has no absent cells, only null ones.
+    present = [row._replace(values={k: v for k, v in row.values.items() if v is not None}) for row in rows]
+    return _Table(list(columns), present)
+
+
+def _rename_columns(table: _Table, columns: Mapping[str, str], origin: str) -> _Table:
+    if unknown := [name for name in columns if name not in _FIELDS]:
+        raise UserError(f"columns: {unknown[0]!r} is no field of a question; the fields are {', '.join(_FIELDS)}")
+    readable = any(not row.problem for row in table.rows)
+    there = f"the columns are: {', '.join(map(str, table.columns))}"
+    for ours, theirs in columns.items():
+        if readable and theirs not in table.columns:
+            near = difflib.get_close_matches(theirs, [str(column) for column in table.columns], n=1)
+            nearest = f"; did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"{origin}: no column {theirs!r} to take {ours!r} from ({there}){nearest}")
+    for needed in ("question", "answer"):
+        if readable and needed not in columns and needed not in table.columns:
+            raise UserError(
+                f"{origin}: no column {needed!r} ({there}); name the one that holds it: columns={{{needed!r}: ...}}"
+            )
+    renamed = [row._replace(values=_rename(row.values, columns)) for row in table.rows]
+    return _Table(table.columns, renamed)
+
+
+def _rename(values: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    if not columns:
+        return values
+    moved = {ours: values[theirs] for ours, theirs in columns.items() if theirs in values}
+    kept = {name: value for name, value in values.items() if name not in columns.values() or name in _FIELDS}
+    for name in columns:
+        if name in kept:
+            lost_its_name = kept.pop(name)
+            if name not in columns.values():
+                kept[f"file_{name}"] = lost_its_name
+    return kept | moved
+
+
+# Checking.
+
+
+class _BadValueError(Exception):
+    """A field's value is refused; the message is the reason."""
+
+
+class _Problems:
+    """Bad rows, told all at once."""
+
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        self.found: list[str] = []
+
+    def add(self, where: str, field_name: str, reason: str) -> None:
+        self.found.append(f"{where}, {field_name}: {reason}" if field_name else f"{where}: {reason}")
+
+    def raise_if_any(self) -> None:
+        if not self.found:
+            return
+        shown = "".join(f"\n  {problem}" for problem in self.found[:_MOST_SHOWN])
+        rest = len(self.found) - _MOST_SHOWN
+        more = f"\n  and {rest} more" if rest > 0 else ""
+        problems = "1 problem" if len(self.found) == 1 else f"{len(self.found)} problems"
+        raise UserError(f"{self.origin}: {problems}{shown}{more}")
+
+
+def _parse_table(table: _Table, origin: str, stem: str) -> tuple[list[Question], Counter[str]]:
+    problems = _Problems(origin)
+    questions: list[Question] = []
+    dropped: dict[str, str] = {}
+    first_with_id: dict[str, str] = {}
+    for number, row in enumerate(table.rows, 1):
+        if row.problem:
+            problems.add(row.where, "", row.problem)
+            continue
+        question = _parse_row(row, f"{stem}/{number}", problems)
+        if question is None:
+            continue
+        if question.id in first_with_id:
+            problems.add(row.where, "id", f"{question.id!r} is the id of {first_with_id[question.id]} too")
+        first_with_id.setdefault(question.id, row.where)
+        if _is_sentinel(question.answer):
+            dropped[row.where] = (
+                f"placeholder answer {question.answer.strip()!r}" if question.answer.strip() else "no answer"
+            )
+        else:
+            questions.append(question)
+    problems.raise_if_any()
+    reasons = Counter(dropped.values())
+    if dropped:
+        _report_dropped(dropped, reasons, len(table.rows), origin)
+    return questions, reasons
+
+
+def _report_dropped(dropped: Mapping[str, str], reasons: Mapping[str, int], total: int, origin: str) -> None:
+    told = "; ".join(f"{reason}: {count}" for reason, count in reasons.items())
+    if len(dropped) == total:
+        raise UserError(
+            f"{origin}: none of its {total} rows has a final answer ({told}); is 'answer' the right column?"
+        )
+    first = ", ".join(list(dropped)[:5]) + (", …" if len(dropped) > 5 else "")
+    logger.warning(
+        "%s: %d of %d rows have no final answer and are left out (%s): %s", origin, len(dropped), total, told, first
+    )
+
+
+def _is_sentinel(answer: str) -> bool:
+    return answer.strip().casefold() in SENTINEL_ANSWERS
+
+
+def _parse_row(row: _Row, default_id: str, problems: _Problems) -> Question | None:
+    parsers: dict[str, Callable[[Any], Any]] = {
+        "id": lambda value: default_id if value is None else _parse_id(value),
+        "question": _parse_text,
+        "answer": _parse_answer,
+        "rephrasings": _parse_rephrasings,
+        "source": lambda value: "" if value is None else _parse_source(value),
+    }
+    extra = {name: value for name, value in row.values.items() if name not in _FIELDS}
+    before = len(problems.found)
+    parsed: dict[str, Any] = {}
+    for name, parse in parsers.items():
+        try:
+            parsed[name] = parse(row.values.get(name))
+        except _BadValueError as error:
+            problems.add(row.where, name, str(error))
+    if "question" in parsed and "rephrasings" in parsed:
+        for reason in _copies(parsed["question"], parsed["rephrasings"]):
+            problems.add(row.where, "rephrasings", reason)
+    info = extra.get("rephrasing_info")
+    if info is not None and "rephrasings" in parsed and len(parsed["rephrasings"]) != _length(info):
+        problems.add(row.where, "rephrasing_info", f"must be a list as long as rephrasings; got {_kind(info)}")
+    if len(problems.found) > before:
+        return None
+    return Question(**parsed, extra=extra)
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, list | tuple) else -1
+
+
+def _parse_id(value: Any) -> str:
+    text = value if isinstance(value, str) else _number_text(value)
+    if not text.strip():
+        raise _BadValueError("is empty; leave the field out to have one made")
+    if any(not character.isprintable() for character in text):
+        raise _BadValueError(f"{text!r:.80} holds a character that cannot be printed")
+    return text
+
+
+def _parse_text(value: Any) -> str:
+    if value is None:
+        raise _BadValueError("is missing")
+    if not isinstance(value, str):
+        raise _BadValueError(f"must be text; got {_kind(value)}")
+    if not value.strip():
+        raise _BadValueError("is empty")
+    _check_characters(value)
+    return value
+
+
+def _parse_answer(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return _number_text(value)
+    _check_characters(value)
+    return value
+
+
+def _parse_source(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _BadValueError(f"must be text; got {_kind(value)}")
+    _check_characters(value)
+    return value
+
+
+def _parse_rephrasings(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple):
+        raise _BadValueError(f"must be a list of texts; got {_kind(value)}")
+    texts = []
+    for number, text in enumerate(value, 1):
+        try:
+            texts.append(_parse_text(text))
+        except _BadValueError as error:
+            raise _BadValueError(f"number {number} {error}") from None
+    return tuple(texts)
+
+
+def _copies(question: str, rephrasings: Sequence[str]) -> Iterator[str]:
+    first_with_words = {" ".join(question.split()): "the question"}
+    for number, text in enumerate(rephrasings, 1):
+        words = " ".join(text.split())
+        if words in first_with_words:
+            yield f"number {number} is a copy of {first_with_words[words]}"
+        first_with_words.setdefault(words, f"number {number}")
+
+
+def _number_text(value: Any) -> str:
+    """A number in plain digits: 42.0 is "42", 1e-7 is "0.0000001"."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | Decimal):
+        raise _BadValueError(f"must be text or a number; got {_kind(value)}")
+    if isinstance(value, numbers.Rational):
+        return str(value)
+    if not math.isfinite(value):
+        raise _BadValueError(f"{value} is not a number that can be an answer")
+    digits = format(Decimal(str(value)), "f")
+    if "." in digits:
+        digits = digits.rstrip("0").rstrip(".")
+    return "0" if digits == "-0" else digits
+
+
+# Tab and line feed are legitimate, so they count only before letters that complete a LaTeX command and begin no
+# English word. JSON has no \v, but other readers have.
+_REFUSED_CHARACTER = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+    r"|\r(?![\n\r]|\Z)"
+    r"|\t(?=(?:imes|heta|au|frac|herefore|hinspace|riangle(?:left|right)?)(?![A-Za-z])"
+    r"|(?:ext(?:bf|it|rm|sf|tt)?|ilde|binom)\{|o[ \\\d-]|an[\\({^_\d])"
+    r"|\n(?=(?:eq|abla)(?![A-Za-z.:]))"
+    r"|[\ud800-\udfff]"
+)
+_EATEN_LETTERS = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v"}
+
+
+def _check_characters(text: str) -> None:
+    found = _REFUSED_CHARACTER.search(text)
+    if found is None:
+        return
+    character = found[0]
+    context = text[max(0, found.start() - 15) : found.start() + 15]
+    if "\ud800" <= character <= "\udfff":
+        raise _BadValueError(f"holds half a character, the lone surrogate {character!r} in {context!r}")
+    reason = f"holds the control character {character!r} in {context!r}"
+    if character in _EATEN_LETTERS:
+        rest = re.match(r"[A-Za-z]*", text[found.end() :])
+        command = _EATEN_LETTERS[character] + (rest[0] if rest else "")
+        reason += rf"; JSON made that of \{command}: in JSON a backslash is written twice, \\{command}"
+    raise _BadValueError(reason)
+
+
+_KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (bool, "true or false"),
+    (str, "text"),
+    (numbers.Real, "a number"),
+    ((list, tuple), "a list"),
+    (Mapping, "an object"),
+)
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    name = next((name for kind, name in _KINDS if isinstance(value, kind)), type(value).__name__)
+    return f"{name} ({value!r:.60})"
+
+
+# Writing.
+
+
+def save_questions(questions: Iterable[Question], path: str | os.PathLike[str]) -> None:
+    """Write questions to a .jsonl, .json, .parquet or .csv file that ``load_questions`` reads back exactly.
+
+    The file is replaced in one step. In Parquet, an extra column that Arrow cannot hold as it is becomes JSON text,
+    marked so in the column's metadata.
+
+    Raises:
+        UserError: an unknown suffix, no questions, or questions that ``load_questions`` would refuse or drop.
+    """
+    path = Path(path)
+    writers = {".jsonl": _jsonl_bytes, ".json": _json_bytes, ".parquet": _parquet_bytes, ".csv": _csv_bytes}
+    if path.suffix.lower() not in writers:
+        raise UserError(_suffix_problem(path))
+    questions = list(questions)
+    if not questions:
+        raise UserError(f"{path}: there are no questions to write")
+    problems = _Problems(f"{path}: not written")
+    for question in questions:
+        _check_saveable(question, problems)
+    for question_id, count in Counter(question.id for question in questions).items():
+        if count > 1:
+            problems.add(f"question {question_id!r}", "id", f"{count} questions have it")
+    problems.raise_if_any()
+    content = writers[path.suffix.lower()]([_record(question) for question in questions])
+    _replace_file(path, content)
+
+
+def _record(question: Question) -> dict[str, Any]:
+    ours = {name: getattr(question, name) for name in _FIELDS}
+    return ours | {"rephrasings": list(question.rephrasings)} | dict(question.extra)
+
+
+def _check_saveable(question: Question, problems: _Problems) -> None:
+    where = f"question {question.id!r:.80}"
+    for name, value in question.extra.items():
+        if not isinstance(name, str) or not name or name in _FIELDS:
+            problems.add(where, "extra", f"{name!r} cannot name an extra column")
+        elif reason := _json_reason(name) or _json_reason(value):
+            problems.add(where, str(name), reason)
+    _parse_row(_Row(where, _record(question)), "", problems)
+    if isinstance(question.answer, str) and _is_sentinel(question.answer):
+        problems.add(where, "answer", f"{question.answer!r} means that there is none; it would be dropped when read")
+
+
+def _json_reason(value: Any) -> str:
+    """Why a value cannot be written as JSON; empty if it can."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"holds half a character, the lone surrogate {error.object[error.start]!r}"
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"cannot be written: {error}"
+    return ""
+
+
+def _jsonl_bytes(records: Sequence[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode("utf-8")
+
+
+def _json_bytes(records: Sequence[Mapping[str, Any]]) -> bytes:
+    lines = ",\n".join(json.dumps(record, ensure_ascii=False) for record in records)
+    return f"[\n{lines}\n]\n".encode()
+
+
+def _extra_columns(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for record in records for name in record if name not in _FIELDS))
+
+
+def _csv_bytes(records: Sequence[Mapping[str, Any]]) -> bytes:
+    header = [*_FIELDS, *_extra_columns(records)]
+    written = io.StringIO(newline="")
+    writer = csv.writer(written)
+    writer.writerow(header)
+    for record in records:
+        writer.writerow([_csv_cell(name, record[name]) if name in record else "" for name in header])
+    return written.getvalue().encode("utf-8")
+
+
+def _csv_cell(name: str, value: Any) -> str:
+    is_plain = isinstance(value, str) and (name in _TEXT_FIELDS or (value != "" and _json_or_text(value) == value))
+    return value if is_plain else json.dumps(value, ensure_ascii=False)
+
+
+def _parquet_bytes(records: Sequence[Mapping[str, Any]]) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {
+        name: pyarrow.array(
+            [record[name] for record in records],
+            type=pyarrow.list_(pyarrow.string()) if name == "rephrasings" else pyarrow.string(),
+        )
+        for name in _FIELDS
+    }
+    entries = [pyarrow.field(name, column.type) for name, column in columns.items()]
+    for name in _extra_columns(records):
+        values = [record.get(name) for record in records]
+        column = _native_column(values) if not any(name in r and r[name] is None for r in records) else None
+        entry_metadata = None
+        if column is None:
+            texts = [json.dumps(r[name], ensure_ascii=False) if name in r else None for r in records]
+            column, entry_metadata = pyarrow.array(texts, type=pyarrow.string()), {"ta_grpo": "json"}
+        columns[name] = column
+        entries.append(pyarrow.field(name, column.type, metadata=entry_metadata))
+    table = pyarrow.Table.from_arrays(list(columns.values()), schema=pyarrow.schema(entries))
+    written = io.BytesIO()
+    pyarrow.parquet.write_table(table, written)
+    return written.getvalue()
+
+
+def _native_column(values: list[Any]) -> Any:
+    """The values as an Arrow array, or None if Parquet would change them (1 to 1.0, a missing key to a null one)."""
+    import pyarrow
+    import pyarrow.parquet
+
+    written = io.BytesIO()
+    try:
+        column = pyarrow.array(values)
+        pyarrow.parquet.write_table(pyarrow.table({"column": column}), written)
+    except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
+        return None
+    read = pyarrow.parquet.ParquetFile(written).read().column("column").to_pylist()
+    return column if repr(read) == repr(values) else None
+
+
+def _replace_file(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
