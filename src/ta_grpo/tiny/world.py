@@ -235,13 +235,13 @@ def work_out(steps: tuple[Step, ...], numbers: tuple[int, ...]) -> list[int]:
 
 
 def write_solution(steps: tuple[Step, ...], numbers: tuple[int, ...], results: list[int]) -> str:
-    r"""The steps with the given results, right or not, then ``\boxed{last result}``."""
+    r"""The steps with the given results, right or not, one a line, then ``\boxed{last result}``."""
     values = [*numbers, *results]
     lines = [
-        f"{values[left]}{sign}{values[right]}={result}."
+        f"{values[left]}{sign}{values[right]}={result}\n"
         for (sign, left, right), result in zip(steps, results, strict=True)
     ]
-    return " ".join(lines) + f" \\boxed{{{results[-1]}}}"
+    return "".join(lines) + f"\\boxed{{{results[-1]}}}"
 
 
 def bucket(family: str, numbers: tuple[int, ...]) -> int:
