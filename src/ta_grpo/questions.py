@@ -7,9 +7,7 @@ that is counted and logged.
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import json
 import logging
 import math
@@ -22,24 +20,23 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 from .errors import UserError
+from .question_files import FIELDS, SUFFIXES, Row, Table, kind_of, read_file, read_rows, suffix_problem, write_file
 
 logger = logging.getLogger(__name__)
 
-QUESTION_MARK = "{question}"
+QUESTION_PLACEHOLDER = "{question}"
 DEFAULT_PROMPT_TEMPLATE = (
-    "Solve the problem below. Reason step by step, then give your final answer inside \\boxed{}.\n\n" + QUESTION_MARK
+    "Solve the problem below. Reason step by step, then give your final answer inside \\boxed{}.\n\n"
+    + QUESTION_PLACEHOLDER
 )
 SENTINEL_ANSWERS = frozenset({"", "proof", "none", "null", "n/a", "nan", "no answer", "notfound", "not found"})
 """Answers that mean "there is none", compared without case and outer white space. Absent and null count as well."""
 
-SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 ENTRY_POINT_GROUP = "ta_grpo.question_sets"
 
-_FIELDS = ("id", "question", "answer", "rephrasings", "source")
-_TEXT_FIELDS = ("id", "question", "answer", "source")
 _MOST_SHOWN = 20
 
 
@@ -105,9 +102,11 @@ def check_prompt_template(template: str) -> None:
     Raises:
         UserError: with the template.
     """
-    count = template.count(QUESTION_MARK)
+    count = template.count(QUESTION_PLACEHOLDER)
     if count != 1:
-        raise UserError(f"prompt template {template!r:.200} holds {QUESTION_MARK} {count} times; it must hold it once")
+        raise UserError(
+            f"prompt template {template!r:.200} holds {QUESTION_PLACEHOLDER} {count} times; it must hold it once"
+        )
 
 
 def question_prompt(text: str, template: str, conversational: bool) -> str | list[dict[str, str]]:
@@ -115,7 +114,7 @@ def question_prompt(text: str, template: str, conversational: bool) -> str | lis
 
     ``{question}`` is replaced literally, so braces elsewhere in template or text stay as they are.
     """
-    prompt = template.replace(QUESTION_MARK, text)
+    prompt = template.replace(QUESTION_PLACEHOLDER, text)
     return [{"role": "user", "content": prompt}] if conversational else prompt
 
 
@@ -166,10 +165,10 @@ def load_questions(source: Any, columns: Mapping[str, str] | None = None) -> Que
         path = Path(source)
         if not path.is_file():
             return _named_set(str(source), columns)
-        table, origin, stem = _read_file(path), str(path), path.stem
+        table, origin, stem = read_file(path), str(path), path.stem
     else:
         path, origin, stem = None, "questions", "questions"
-        table = _read_rows(source)
+        table = read_rows(source)
     if not table.rows:
         raise UserError(f"{origin}: holds no questions")
     questions, dropped = _parse_table(_rename_columns(table, columns or {}, origin), origin, stem)
@@ -197,173 +196,9 @@ def _named_set(source: str, columns: Mapping[str, str] | None) -> QuestionSet:
     return questions if isinstance(questions, QuestionSet) else QuestionSet(questions, name=source)
 
 
-class _Row(NamedTuple):
-    where: str
-    values: dict[str, Any]
-    problem: str = ""
-
-
-class _Table(NamedTuple):
-    columns: list[str]
-    rows: list[_Row]
-
-
-def _read_file(path: Path) -> _Table:
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        return _read_parquet(path)
-    readers: dict[str, Callable[[str, Path], _Table]] = {".jsonl": _read_jsonl, ".json": _read_json, ".csv": _read_csv}
-    if suffix not in readers:
-        raise UserError(_suffix_problem(path))
-    return readers[suffix](_read_text(path), path)
-
-
-def _suffix_problem(path: Path) -> str:
-    return f"{path}: the suffix says the format and must be one of {', '.join(SUFFIXES)}; got {path.suffix or 'none'}"
-
-
-def _table(rows: list[_Row]) -> _Table:
-    return _Table(list(dict.fromkeys(column for row in rows for column in row.values)), rows)
-
-
-def _read_text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    try:
-        return content.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{path}: byte {error.start} (line {line}) is not UTF-8 text; save the file as UTF-8 and try again"
-        ) from None
-
-
-def _read_jsonl(text: str, path: Path) -> _Table:
-    # Only "\n" ends a line: JSON strings may hold U+2028 and the like, at which splitlines() would cut.
-    lines = enumerate(text.split("\n"), 1)
-    return _table([_json_row(line, f"line {number}") for number, line in lines if line.strip()])
-
-
-def _json_row(line: str, where: str) -> _Row:
-    try:
-        return _object_row(json.loads(line, object_pairs_hook=_unique_keys), where)
-    except (ValueError, RecursionError) as error:
-        return _Row(where, {}, _json_problem(error))
-
-
-def _object_row(value: Any, where: str) -> _Row:
-    if not isinstance(value, Mapping):
-        return _Row(where, {}, f"{_kind(value)}, not an object with named fields")
-    return _Row(where, dict(value))
-
-
-def _read_json(text: str, path: Path) -> _Table:
-    if not text.strip():
-        return _table([])
-    try:
-        values = json.loads(text, object_pairs_hook=_unique_keys)
-    except (ValueError, RecursionError) as error:
-        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UserError(f"{path}{line}: {_json_problem(error)}") from None
-    if not isinstance(values, list):
-        raise UserError(f"{path}: holds {_kind(values)}; a .json file of questions holds a list of objects")
-    return _table([_object_row(value, f"row {number}") for number, value in enumerate(values, 1)])
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        (key, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the field {key!r} occurs twice")
-    return values
-
-
-def _json_problem(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "broken JSON: nested too deeply"
-    if not isinstance(error, json.JSONDecodeError):
-        return f"broken JSON: {error}"
-    hint = r" (a backslash is written twice: \\frac)" if "escape" in error.msg else ""
-    return f"broken JSON: {error.msg} at column {error.colno}{hint}"
-
-
-def _read_csv(text: str, path: Path) -> _Table:
-    rows: list[_Row] = []
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = next(reader, [])
-        if twice := [name for name, count in Counter(header).items() if count > 1]:
-            raise UserError(f"{path}, line 1: the column {twice[0]!r} occurs twice")
-        line = reader.line_num + 1
-        for cells in reader:
-            if cells:
-                rows.append(_csv_row(header, cells, f"line {line}"))
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: broken CSV: {error}") from None
-    return _Table(header, rows)
-
-
-def _csv_row(header: list[str], cells: list[str], where: str) -> _Row:
-    if len(cells) != len(header):
-        return _Row(where, {}, f"{len(cells)} cells, but the header has {len(header)}")
-    # Our own text columns stay text; for the others, JSON is the only way to hold a number or a list.
-    values = {
-        column: cell if column in _TEXT_FIELDS else _json_or_text(cell)
-        for column, cell in zip(header, cells, strict=True)
-        if cell
-    }
-    return _Row(where, values)
-
-
-def _json_or_text(cell: str) -> Any:
-    try:
-        value = json.loads(cell, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        return cell
-    return cell if isinstance(value, float) and math.isinf(value) else value
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _read_parquet(path: Path) -> _Table:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        table = pyarrow.parquet.ParquetFile(path).read()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise UserError(f"{path}: not a Parquet file that can be read: {error}") from None
-    as_json = {entry.name for entry in table.schema if (entry.metadata or {}).get(b"ta_grpo") == b"json"}
-    rows = []
-    for number, values in enumerate(table.to_pylist(), 1):
-        cells = {name: value for name, value in values.items() if value is not None}
-        cells |= {name: json.loads(cells[name]) for name in as_json & cells.keys()}
-        rows.append(_Row(f"row {number}", cells))
-    return _Table(table.column_names, rows)
-
-
-def _read_rows(source: Any) -> _Table:
-    if isinstance(source, Mapping):
-        raise UserError(f"questions: got a mapping with the keys {', '.join(map(str, source))}; choose one split of it")
-    if not isinstance(source, Iterable):
-        raise UserError(f"questions: cannot be read from {type(source).__name__}; pass a path, a Dataset or dicts")
-    columns = getattr(source, "column_names", None)
-    rows = [_object_row(value, f"row {number}") for number, value in enumerate(source, 1)]
-    if columns is None:
-        return _table(rows)
-    # Arrow has no absent cells, only null ones.
-    present = [row._replace(values={k: v for k, v in row.values.items() if v is not None}) for row in rows]
-    return _Table(list(columns), present)
-
-
-def _rename_columns(table: _Table, columns: Mapping[str, str], origin: str) -> _Table:
-    if unknown := [name for name in columns if name not in _FIELDS]:
-        raise UserError(f"columns: {unknown[0]!r} is no field of a question; the fields are {', '.join(_FIELDS)}")
+def _rename_columns(table: Table, columns: Mapping[str, str], origin: str) -> Table:
+    if unknown := [name for name in columns if name not in FIELDS]:
+        raise UserError(f"columns: {unknown[0]!r} is no field of a question; the fields are {', '.join(FIELDS)}")
     readable = any(not row.problem for row in table.rows)
     there = f"the columns are: {', '.join(map(str, table.columns))}"
     for ours, theirs in columns.items():
@@ -377,14 +212,14 @@ def _rename_columns(table: _Table, columns: Mapping[str, str], origin: str) -> _
                 f"{origin}: no column {needed!r} ({there}); name the one that holds it: columns={{{needed!r}: ...}}"
             )
     renamed = [row._replace(values=_rename(row.values, columns)) for row in table.rows]
-    return _Table(table.columns, renamed)
+    return Table(table.columns, renamed)
 
 
 def _rename(values: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
     if not columns:
         return values
     moved = {ours: values[theirs] for ours, theirs in columns.items() if theirs in values}
-    kept = {name: value for name, value in values.items() if name not in columns.values() or name in _FIELDS}
+    kept = {name: value for name, value in values.items() if name not in columns.values() or name in FIELDS}
     for name in columns:
         if name in kept:
             lost_its_name = kept.pop(name)
@@ -420,7 +255,7 @@ class _Problems:
         raise UserError(f"{self.origin}: {problems}{shown}{more}")
 
 
-def _parse_table(table: _Table, origin: str, stem: str) -> tuple[list[Question], Counter[str]]:
+def _parse_table(table: Table, origin: str, stem: str) -> tuple[list[Question], Counter[str]]:
     problems = _Problems(origin)
     questions: list[Question] = []
     dropped: dict[str, str] = {}
@@ -464,7 +299,7 @@ def _is_sentinel(answer: str) -> bool:
     return answer.strip().casefold() in SENTINEL_ANSWERS
 
 
-def _parse_row(row: _Row, default_id: str, problems: _Problems) -> Question | None:
+def _parse_row(row: Row, default_id: str, problems: _Problems) -> Question | None:
     parsers: dict[str, Callable[[Any], Any]] = {
         "id": lambda value: default_id if value is None else _parse_id(value),
         "question": _parse_text,
@@ -472,7 +307,7 @@ def _parse_row(row: _Row, default_id: str, problems: _Problems) -> Question | No
         "rephrasings": _parse_rephrasings,
         "source": lambda value: "" if value is None else _parse_source(value),
     }
-    extra = {name: value for name, value in row.values.items() if name not in _FIELDS}
+    extra = {name: value for name, value in row.values.items() if name not in FIELDS}
     before = len(problems.found)
     parsed: dict[str, Any] = {}
     for name, parse in parsers.items():
@@ -485,7 +320,7 @@ def _parse_row(row: _Row, default_id: str, problems: _Problems) -> Question | No
             problems.add(row.where, "rephrasings", reason)
     info = extra.get("rephrasing_info")
     if info is not None and "rephrasings" in parsed and len(parsed["rephrasings"]) != _length(info):
-        problems.add(row.where, "rephrasing_info", f"must be a list as long as rephrasings; got {_kind(info)}")
+        problems.add(row.where, "rephrasing_info", f"must be a list as long as rephrasings; got {kind_of(info)}")
     if len(problems.found) > before:
         return None
     return Question(**parsed, extra=extra)
@@ -508,7 +343,7 @@ def _parse_text(value: Any) -> str:
     if value is None:
         raise _BadValueError("is missing")
     if not isinstance(value, str):
-        raise _BadValueError(f"must be text; got {_kind(value)}")
+        raise _BadValueError(f"must be text; got {kind_of(value)}")
     if not value.strip():
         raise _BadValueError("is empty")
     _check_characters(value)
@@ -526,7 +361,7 @@ def _parse_answer(value: Any) -> str:
 
 def _parse_source(value: Any) -> str:
     if not isinstance(value, str):
-        raise _BadValueError(f"must be text; got {_kind(value)}")
+        raise _BadValueError(f"must be text; got {kind_of(value)}")
     _check_characters(value)
     return value
 
@@ -535,7 +370,7 @@ def _parse_rephrasings(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list | tuple):
-        raise _BadValueError(f"must be a list of texts; got {_kind(value)}")
+        raise _BadValueError(f"must be a list of texts; got {kind_of(value)}")
     texts = []
     for number, text in enumerate(value, 1):
         try:
@@ -557,7 +392,7 @@ def _copies(question: str, rephrasings: Sequence[str]) -> Iterator[str]:
 def _number_text(value: Any) -> str:
     """A number in plain digits: 42.0 is "42", 1e-7 is "0.0000001"."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real | Decimal):
-        raise _BadValueError(f"must be text or a number; got {_kind(value)}")
+        raise _BadValueError(f"must be text or a number; got {kind_of(value)}")
     if isinstance(value, numbers.Rational):
         return str(value)
     if not math.isfinite(value):
@@ -597,22 +432,6 @@ def _check_characters(text: str) -> None:
     raise _BadValueError(reason)
 
 
-_KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    (bool, "true or false"),
-    (str, "text"),
-    (numbers.Real, "a number"),
-    ((list, tuple), "a list"),
-    (Mapping, "an object"),
-)
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "null"
-    name = next((name for kind, name in _KINDS if isinstance(value, kind)), type(value).__name__)
-    return f"{name} ({value!r:.60})"
-
-
 # Writing.
 
 
@@ -626,9 +445,8 @@ def save_questions(questions: Iterable[Question], path: str | os.PathLike[str]) 
         UserError: an unknown suffix, no questions, or questions that ``load_questions`` would refuse or drop.
     """
     path = Path(path)
-    writers = {".jsonl": _jsonl_bytes, ".json": _json_bytes, ".parquet": _parquet_bytes, ".csv": _csv_bytes}
-    if path.suffix.lower() not in writers:
-        raise UserError(_suffix_problem(path))
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(suffix_problem(path))
     questions = list(questions)
     if not questions:
         raise UserError(f"{path}: there are no questions to write")
@@ -639,23 +457,22 @@ def save_questions(questions: Iterable[Question], path: str | os.PathLike[str]) 
         if count > 1:
             problems.add(f"question {question_id!r}", "id", f"{count} questions have it")
     problems.raise_if_any()
-    content = writers[path.suffix.lower()]([_record(question) for question in questions])
-    _replace_file(path, content)
+    write_file(path, [_record(question) for question in questions])
 
 
 def _record(question: Question) -> dict[str, Any]:
-    ours = {name: getattr(question, name) for name in _FIELDS}
+    ours = {name: getattr(question, name) for name in FIELDS}
     return ours | {"rephrasings": list(question.rephrasings)} | dict(question.extra)
 
 
 def _check_saveable(question: Question, problems: _Problems) -> None:
     where = f"question {question.id!r:.80}"
     for name, value in question.extra.items():
-        if not isinstance(name, str) or not name or name in _FIELDS:
+        if not isinstance(name, str) or not name or name in FIELDS:
             problems.add(where, "extra", f"{name!r} cannot name an extra column")
         elif reason := _json_reason(name) or _json_reason(value):
             problems.add(where, str(name), reason)
-    _parse_row(_Row(where, _record(question)), "", problems)
+    _parse_row(Row(where, _record(question)), "", problems)
     if isinstance(question.answer, str) and _is_sentinel(question.answer):
         problems.add(where, "answer", f"{question.answer!r} means that there is none; it would be dropped when read")
 
@@ -669,86 +486,3 @@ def _json_reason(value: Any) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         return f"cannot be written: {error}"
     return ""
-
-
-def _jsonl_bytes(records: Sequence[Mapping[str, Any]]) -> bytes:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode("utf-8")
-
-
-def _json_bytes(records: Sequence[Mapping[str, Any]]) -> bytes:
-    lines = ",\n".join(json.dumps(record, ensure_ascii=False) for record in records)
-    return f"[\n{lines}\n]\n".encode()
-
-
-def _extra_columns(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for record in records for name in record if name not in _FIELDS))
-
-
-def _csv_bytes(records: Sequence[Mapping[str, Any]]) -> bytes:
-    header = [*_FIELDS, *_extra_columns(records)]
-    written = io.StringIO(newline="")
-    writer = csv.writer(written)
-    writer.writerow(header)
-    for record in records:
-        writer.writerow([_csv_cell(name, record[name]) if name in record else "" for name in header])
-    return written.getvalue().encode("utf-8")
-
-
-def _csv_cell(name: str, value: Any) -> str:
-    is_plain = isinstance(value, str) and (name in _TEXT_FIELDS or (value != "" and _json_or_text(value) == value))
-    return value if is_plain else json.dumps(value, ensure_ascii=False)
-
-
-def _parquet_bytes(records: Sequence[Mapping[str, Any]]) -> bytes:
-    import pyarrow
-    import pyarrow.parquet
-
-    columns = {
-        name: pyarrow.array(
-            [record[name] for record in records],
-            type=pyarrow.list_(pyarrow.string()) if name == "rephrasings" else pyarrow.string(),
-        )
-        for name in _FIELDS
-    }
-    entries = [pyarrow.field(name, column.type) for name, column in columns.items()]
-    for name in _extra_columns(records):
-        values = [record.get(name) for record in records]
-        column = _native_column(values) if not any(name in r and r[name] is None for r in records) else None
-        entry_metadata = None
-        if column is None:
-            texts = [json.dumps(r[name], ensure_ascii=False) if name in r else None for r in records]
-            column, entry_metadata = pyarrow.array(texts, type=pyarrow.string()), {"ta_grpo": "json"}
-        columns[name] = column
-        entries.append(pyarrow.field(name, column.type, metadata=entry_metadata))
-    table = pyarrow.Table.from_arrays(list(columns.values()), schema=pyarrow.schema(entries))
-    written = io.BytesIO()
-    pyarrow.parquet.write_table(table, written)
-    return written.getvalue()
-
-
-def _native_column(values: list[Any]) -> Any:
-    """The values as an Arrow array, or None if Parquet would change them (1 to 1.0, a missing key to a null one)."""
-    import pyarrow
-    import pyarrow.parquet
-
-    written = io.BytesIO()
-    try:
-        column = pyarrow.array(values)
-        pyarrow.parquet.write_table(pyarrow.table({"column": column}), written)
-    except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
-        return None
-    read = pyarrow.parquet.ParquetFile(written).read().column("column").to_pylist()
-    return column if repr(read) == repr(values) else None
-
-
-def _replace_file(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
