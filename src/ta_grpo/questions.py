@@ -27,10 +27,9 @@ from .question_files import FIELDS, SUFFIXES, Row, Table, kind_of, read_file, re
 
 logger = logging.getLogger(__name__)
 
-QUESTION_PLACEHOLDER = "{question}"
+PLACEHOLDER = "{question}"
 DEFAULT_PROMPT_TEMPLATE = (
-    "Solve the problem below. Reason step by step, then give your final answer inside \\boxed{}.\n\n"
-    + QUESTION_PLACEHOLDER
+    "Solve the problem below. Reason step by step, then give your final answer inside \\boxed{}.\n\n" + PLACEHOLDER
 )
 SENTINEL_ANSWERS = frozenset({"", "proof", "none", "null", "n/a", "nan", "no answer", "notfound", "not found"})
 """Answers that mean "there is none", compared without case and outer white space. Absent and null count as well."""
@@ -102,11 +101,9 @@ def check_prompt_template(template: str) -> None:
     Raises:
         UserError: with the template.
     """
-    count = template.count(QUESTION_PLACEHOLDER)
+    count = template.count(PLACEHOLDER)
     if count != 1:
-        raise UserError(
-            f"prompt template {template!r:.200} holds {QUESTION_PLACEHOLDER} {count} times; it must hold it once"
-        )
+        raise UserError(f"prompt template {template!r:.200} holds {PLACEHOLDER} {count} times; it must hold it once")
 
 
 def question_prompt(text: str, template: str, conversational: bool) -> str | list[dict[str, str]]:
@@ -114,7 +111,7 @@ def question_prompt(text: str, template: str, conversational: bool) -> str | lis
 
     ``{question}`` is replaced literally, so braces elsewhere in template or text stay as they are.
     """
-    prompt = template.replace(QUESTION_PLACEHOLDER, text)
+    prompt = template.replace(PLACEHOLDER, text)
     return [{"role": "user", "content": prompt}] if conversational else prompt
 
 
