@@ -1,0 +1,187 @@
+"""pass@k, intervals of a mean over problems, and the paired comparison of two models.
+
+Shapes: Q problems, N samples of each, of which c are correct. The problem is the unit of resampling: samples of one
+problem are not independent observations of the benchmark.
+Source of the estimator: Chen et al. 2021, arXiv 2107.03374, section 2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import UserError
+
+DEFAULT_RESAMPLES = 9_999
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over problems with its confidence interval; ``low`` and ``high`` are NaN where there is none."""
+
+    mean: float
+    low: float
+    high: float
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """``difference`` = mean of a - mean of b over the same ``n`` problems, its interval, and a two-sided p-value."""
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    n: int
+    confidence: float = 0.95
+
+
+def pass_at_k(n: int, c: ArrayLike, k: int) -> Any:
+    """Unbiased estimate of the chance that at least one of k samples is correct, from c correct ones of n.
+
+        pass@k = 1 - C(n - c, k) / C(n, k) = 1 - prod over i = n - c + 1 .. n of (1 - k / i)
+
+    The product has no large numbers in it, and is exactly 0 where n - c < k.
+
+    Args:
+        n: samples of each problem.
+        c: correct ones, an int or an array of ints of any shape, 0 <= c <= n.
+        k: 1 <= k <= n.
+
+    Returns:
+        a float for an int, else an array of c's shape.
+
+    Raises:
+        UserError: k > n. The value is then unknown, and certainly not 1.
+        ValueError: k < 1, or a count outside 0 .. n.
+    """
+    if k < 1:
+        raise ValueError(f"pass@k needs k >= 1; got {k}")
+    if k > n:
+        raise UserError(f"pass@{k} cannot be estimated from {n} samples a problem; draw at least {k}, or leave it out")
+    counts = np.asarray(c)
+    if counts.dtype.kind not in "iu":
+        raise ValueError(f"correct samples are counted in whole numbers; got {counts.dtype}")
+    if counts.size and (counts.min() < 0 or counts.max() > n):
+        raise ValueError(f"between 0 and {n} of {n} samples can be correct; got {counts.min()} to {counts.max()}")
+    # all_wrong[c] is the chance that all k are wrong: one factor more for each correct sample.
+    factors = np.clip(1.0 - k / np.arange(n, 0, -1), 0.0, None)
+    all_wrong = np.concatenate([[1.0], np.cumprod(factors)])
+    estimate = 1.0 - all_wrong[counts]
+    return float(estimate) if counts.ndim == 0 else estimate
+
+
+def pass_at_k_table(n: int, correct_Q: ArrayLike, ks: Iterable[int]) -> dict[int, NDArray[np.float64]]:
+    """(Q,) pass@k of each problem, for each k in ascending order.
+
+    Raises:
+        UserError, ValueError: see ``pass_at_k``.
+    """
+    counts_Q = np.atleast_1d(np.asarray(correct_Q))
+    return {k: pass_at_k(n, counts_Q, k) for k in sorted(set(ks))}
+
+
+def bootstrap_interval(
+    values_Q: ArrayLike, confidence: float = 0.95, resamples: int = DEFAULT_RESAMPLES, seed: int = 0
+) -> Interval:
+    """The mean over problems with its bootstrap interval (bias-corrected and accelerated; problems are resampled).
+
+    Degenerate cases: one problem has no interval (NaN). Problems that all have the same value give low = mean = high:
+    resampling cannot show what other problems would do, so read it as "not known", not as "certain".
+
+    Args:
+        values_Q: (Q,) finite, one value a problem.
+        confidence: share of such intervals that should cover the true mean. At 30 problems with skewed difficulty
+            the real share is a few points lower.
+        resamples: bootstrap samples.
+        seed: the same seed gives the same interval.
+
+    Raises:
+        ValueError: no values, or values that are not finite numbers.
+    """
+    values_Q = _finite(values_Q)
+    mean = float(values_Q.mean())
+    if len(values_Q) == 1:
+        return Interval(mean, float("nan"), float("nan"), confidence)
+    if values_Q.min() == values_Q.max():
+        return Interval(float(values_Q[0]), float(values_Q[0]), float(values_Q[0]), confidence)
+    low, high = _bootstrap(values_Q, confidence, resamples, seed)
+    return Interval(mean, low, high, confidence)
+
+
+def paired_comparison(
+    a_Q: ArrayLike, b_Q: ArrayLike, confidence: float = 0.95, resamples: int = DEFAULT_RESAMPLES, seed: int = 0
+) -> PairedComparison:
+    """Compare two models on the same problems: mean(a - b), its bootstrap interval, and a sign-flip test.
+
+    The p-value is two-sided, from flipping the signs of the problems' differences at random (all 2^Q ways where that
+    is fewer than ``resamples``): how often chance alone gives a mean difference at least this large. The degenerate
+    cases of the interval are those of ``bootstrap_interval``; without any difference the p-value is 1.
+
+    Args:
+        a_Q: (Q,) finite, one value a problem.
+        b_Q: (Q,) the other model's, in the same order.
+        confidence: of the interval.
+        resamples: of the bootstrap and of the test.
+        seed: the same seed gives the same figures.
+
+    Raises:
+        ValueError: different lengths, no values, or values that are not finite numbers.
+    """
+    a_Q, b_Q = _finite(a_Q), _finite(b_Q)
+    if len(a_Q) != len(b_Q):
+        raise ValueError(f"a paired comparison needs the same problems on both sides; got {len(a_Q)} and {len(b_Q)}")
+    difference_Q = a_Q - b_Q
+    interval = bootstrap_interval(difference_Q, confidence, resamples, seed)
+    p_value = _sign_flip_p_value(difference_Q, resamples, seed)
+    return PairedComparison(interval.mean, interval.low, interval.high, p_value, len(difference_Q), confidence)
+
+
+def _finite(values: ArrayLike) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"expected one value a problem, at least one; got shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{np.count_nonzero(~np.isfinite(array))} of {array.size} values are not finite")
+    return array
+
+
+def _bootstrap(values_Q: NDArray[np.float64], confidence: float, resamples: int, seed: int) -> tuple[float, float]:
+    from scipy import stats
+
+    for method in ("BCa", "percentile"):
+        # The batch bounds the memory: resamples * Q numbers would be a gigabyte for a large set.
+        interval = stats.bootstrap(
+            (values_Q,),
+            np.mean,
+            n_resamples=resamples,
+            confidence_level=confidence,
+            batch=500,
+            method=method,
+            rng=np.random.default_rng(seed),
+        ).confidence_interval
+        if np.isfinite(interval).all():
+            break  # BCa is undefined where every resample lies on one side of the mean.
+    return float(interval[0]), float(interval[1])
+
+
+def _sign_flip_p_value(difference_Q: NDArray[np.float64], resamples: int, seed: int) -> float:
+    from scipy import stats
+
+    difference_Q = difference_Q[difference_Q != 0.0]  # flipping these changes nothing
+    if len(difference_Q) < 2:
+        return 1.0  # both signs of a single difference are equally far out
+    test = stats.permutation_test(
+        (difference_Q,),
+        lambda sample, axis: np.mean(sample, axis=axis),
+        permutation_type="samples",
+        n_resamples=resamples,
+        batch=500,
+        rng=np.random.default_rng(seed),
+    )
+    return float(test.pvalue)

@@ -1,0 +1,170 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ta_grpo.errors import UserError
+from ta_grpo.statistics import Interval, bootstrap_interval, paired_comparison, pass_at_k, pass_at_k_table
+
+counts = st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n)))
+shares = st.lists(st.integers(0, 8).map(lambda c: c / 8), min_size=2, max_size=12)
+
+
+def by_enumeration(n, c, k):
+    """Share of the k-subsets of n samples that hold one of the first c, the correct ones."""
+    subsets = list(itertools.combinations(range(n), k))
+    return sum(min(subset) < c for subset in subsets) / len(subsets)
+
+
+def test_pass_at_k_is_the_share_of_subsets_with_a_correct_one():
+    for n in range(1, 9):
+        for c, k in itertools.product(range(n + 1), range(1, n + 1)):
+            assert pass_at_k(n, c, k) == pytest.approx(by_enumeration(n, c, k), abs=1e-14)
+
+
+@given(counts)
+def test_pass_at_k_agrees_with_binomials_in_exact_arithmetic(ncks):
+    n, c, k = ncks
+    assert pass_at_k(n, c, k) == pytest.approx(1 - math.comb(n - c, k) / math.comb(n, k), abs=1e-13)
+
+
+@given(counts)
+def test_pass_at_k_properties(ncks):
+    n, c, k = ncks
+    value = pass_at_k(n, c, k)
+    assert isinstance(value, float)
+    assert 0 <= value <= 1
+    assert pass_at_k(n, 0, k) == 0
+    assert pass_at_k(n, n, k) == 1
+    assert pass_at_k(n, c, 1) == pytest.approx(c / n)
+    assert (value == 1) == (n - c < k)
+    if k < n:
+        assert pass_at_k(n, c, k + 1) >= value
+    if c < n:
+        assert pass_at_k(n, c + 1, k) >= value
+
+
+def test_pass_at_k_stays_exact_for_many_samples():
+    n, c, k = 10_000, 3, 5_000
+    exact = 1 - math.comb(n - c, k) / math.comb(n, k)
+    assert pass_at_k(n, c, k) == pytest.approx(exact, rel=1e-12)
+    assert pass_at_k(1_000_000, 1, 1) == pytest.approx(1e-6, rel=1e-9)
+
+
+def test_pass_at_k_takes_arrays():
+    counts_23 = np.array([[0, 1, 2], [4, 3, 0]])
+    values_23 = pass_at_k(4, counts_23, 2)
+    assert values_23.shape == (2, 3)
+    assert values_23[1, 1] == pass_at_k(4, 3, 2)
+    assert pass_at_k(4, np.array([], dtype=int), 2).shape == (0,)
+
+
+def test_more_samples_than_drawn_are_refused_not_called_1():
+    with pytest.raises(UserError, match="pass@8 cannot be estimated from 4 samples"):
+        pass_at_k(4, 4, 8)
+    with pytest.raises(UserError):
+        pass_at_k_table(4, [1, 2], [1, 8])
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(4, 5, 1), (4, -1, 1), (4, 1, 0), (4, 1.0, 1), (4, True, 1)])
+def test_impossible_counts_are_refused(n, c, k):
+    with pytest.raises(ValueError, match=r"needs k|between 0|whole numbers"):
+        pass_at_k(n, c, k)
+
+
+def test_table_has_a_value_a_problem_for_each_k():
+    table = pass_at_k_table(4, [0, 2, 4], [2, 1, 2])
+    assert list(table) == [1, 2]
+    assert table[1].tolist() == [0, 0.5, 1]
+    assert table[2].tolist() == pytest.approx([0, 5 / 6, 1])
+
+
+@settings(max_examples=30)
+@given(shares)
+def test_interval_holds_the_mean_and_stays_within_the_values(values):
+    interval = bootstrap_interval(values, resamples=199)
+    assert interval.mean == pytest.approx(np.mean(values))
+    assert min(values) <= interval.low <= interval.high <= max(values)
+    if min(values) == max(values):
+        assert interval.low == interval.mean == interval.high
+    assert interval == bootstrap_interval(values, resamples=199)
+
+
+def test_interval_of_one_problem_is_nan_and_of_equal_ones_is_a_point():
+    one = bootstrap_interval([0.25])
+    assert one.mean == 0.25
+    assert math.isnan(one.low)
+    assert math.isnan(one.high)
+    assert bootstrap_interval([0.1] * 12) == Interval(0.1, 0.1, 0.1)
+
+
+def test_interval_covers_the_true_mean_about_as_often_as_it_says():
+    rng = np.random.default_rng(3)
+    covered = 0
+    for _ in range(200):
+        interval = bootstrap_interval(rng.binomial(16, rng.beta(1, 1, 40)) / 16, confidence=0.9, resamples=399)
+        covered += interval.low <= 0.5 <= interval.high
+    assert 0.83 <= covered / 200 <= 0.96
+
+
+def test_a_higher_confidence_is_a_wider_interval_and_another_seed_another():
+    values = np.random.default_rng(0).random(50)
+    narrow, wide = bootstrap_interval(values, 0.5), bootstrap_interval(values, 0.99)
+    assert wide.low < narrow.low < narrow.high < wide.high
+    assert wide.confidence == 0.99
+    assert bootstrap_interval(values, seed=1) != bootstrap_interval(values, seed=0)
+
+
+@pytest.mark.parametrize("values", [[], [0.5, math.nan], [math.inf], [[0.5, 0.5]]])
+def test_values_without_a_mean_are_refused(values):
+    with pytest.raises(ValueError, match=r"one value a problem|not finite"):
+        bootstrap_interval(values)
+
+
+def by_flipping_signs(differences):
+    flips = itertools.product([1, -1], repeat=len(differences))
+    means = [abs(np.mean(np.multiply(signs, differences))) for signs in flips]
+    return np.mean(np.array(means) >= abs(np.mean(differences)) - 1e-12)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=8))
+def test_p_value_is_the_share_of_sign_flips_at_least_as_far_out(pairs):
+    a, b = np.array(pairs).T / 4
+    compared = paired_comparison(a, b)
+    assert compared.p_value == pytest.approx(by_flipping_signs(a - b))
+    assert compared.n == len(pairs)
+
+
+def test_comparison_has_a_sign_and_finds_a_difference_that_pairing_shows():
+    rng = np.random.default_rng(0)
+    difficulty = rng.random(200)
+    a, b = difficulty + 0.05 + 0.01 * rng.standard_normal(200), difficulty
+    compared = paired_comparison(a, b, resamples=999)
+    assert compared.difference == pytest.approx(0.05, abs=0.005)
+    assert 0 < compared.low < compared.difference < compared.high
+    assert compared.p_value == pytest.approx(2 / 1000)
+    mirrored = paired_comparison(b, a, resamples=999)
+    assert mirrored.difference == -compared.difference
+    unpaired = bootstrap_interval(a)
+    assert compared.high - compared.low < 0.1 * (unpaired.high - unpaired.low)
+
+
+def test_p_values_of_models_that_do_not_differ_are_spread_evenly():
+    rng = np.random.default_rng(1)
+    p_values = [paired_comparison(rng.random(20), rng.random(20), resamples=199).p_value for _ in range(200)]
+    assert 0.02 <= np.mean(np.array(p_values) <= 0.1) <= 0.18
+
+
+def test_degenerate_comparisons():
+    same = paired_comparison([0.2, 0.7], [0.2, 0.7])
+    assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
+    single = paired_comparison([1.0], [0.0])
+    assert single.difference == 1
+    assert math.isnan(single.low)
+    assert single.p_value == 1
+    with pytest.raises(ValueError, match="same problems"):
+        paired_comparison([0.1, 0.2], [0.1])
