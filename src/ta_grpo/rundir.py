@@ -132,8 +132,8 @@ class RunDir:
     def manifest_file(self) -> Path:
         return self.path / "manifest.json"
 
-    def open(self, resume: bool = False, free_to_change: Iterable[str] = ()) -> RunDir:
-        """Make the directory, or with ``resume`` take up the one that is there.
+    def check(self, resume: bool = False, free_to_change: Iterable[str] = ()) -> None:
+        """Refuse what ``open`` would refuse, and touch nothing.
 
         Args:
             resume: go on in a used directory.
@@ -141,7 +141,7 @@ class RunDir:
 
         Raises:
             UserError: the directory is used and ``resume`` is off; ``resume`` is on and there is nothing to resume,
-                or the settings or data differ; another process works in it.
+                or the settings or data differ.
         """
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is a file; choose another --output-dir")
@@ -154,15 +154,21 @@ class RunDir:
             )
         if resume and not self.config_file.exists():
             raise UserError(f"{self.path} holds no run to resume (no config.json); leave --resume out to start one")
+        if resume:
+            self._check_unchanged(set(free_to_change))
+
+    def open(self, resume: bool = False, free_to_change: Iterable[str] = ()) -> RunDir:
+        """Make the directory, or with ``resume`` take up the one that is there.
+
+        Raises:
+            UserError: as ``check``; or another process works in the directory.
+        """
+        self.check(resume, free_to_change)
         self.path.mkdir(parents=True, exist_ok=True)
         self._take_lock()
         try:
-            if resume:
-                self._check_unchanged(set(free_to_change))
-                manifest = self._manifest()
-            else:
-                write_json_atomic(self.config_file, self.config)
-                manifest = {"attempts": []}
+            manifest = self._manifest() if resume else {"attempts": []}
+            write_json_atomic(self.config_file, self.config)
             manifest |= {"finished": False, "data": {name: _sha256(file) for name, file in self.data_files.items()}}
             manifest["attempts"].append(_attempt())
             write_json_atomic(self.manifest_file, manifest)
@@ -226,8 +232,6 @@ class RunDir:
                 raise UserError(
                     f"{file} has changed since {self.path} was begun; restore it, or choose another --output-dir"
                 )
-        if before != now:
-            write_json_atomic(self.config_file, self.config)
 
 
 def _attempt() -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import difflib
 import math
 import types
@@ -21,6 +23,18 @@ _TYPE_NAMES = {
     list: "a list",
     type(None): "null",
 }
+
+
+def setting(default: Any, meaning: str) -> Any:
+    """A field of a settings dataclass: its default, and what it means in the words of the help text."""
+    if isinstance(default, dict | list):
+        return dataclasses.field(default_factory=lambda: copy.copy(default), metadata={"help": meaning})
+    return dataclasses.field(default=default, metadata={"help": meaning})
+
+
+def help_of(settings: type) -> dict[str, str]:
+    """Setting -> help text, of a settings dataclass."""
+    return {field.name: field.metadata["help"] for field in dataclasses.fields(settings)}
 
 
 def read_settings_file(path: str | Path) -> dict[str, Any]:
@@ -131,7 +145,7 @@ def _convert(value: Any, hint: Any) -> Any:
             number = float(value)
             if math.isfinite(number):
                 return number
-    elif hint is str or issubclass_of(hint, str):
+    elif hint is str or (isinstance(hint, type) and issubclass(hint, str)):
         if isinstance(value, str):
             return value
     elif hint is Path and isinstance(value, str | Path):
@@ -162,11 +176,6 @@ def _attempts(value: Any, choices: list[Any]) -> typing.Iterator[Any]:
         except ValueError:
             continue
     raise ValueError
-
-
-def issubclass_of(hint: Any, parent: type) -> bool:
-    """Whether a hint is a class below ``parent`` (an enum of texts, say)."""
-    return isinstance(hint, type) and issubclass(hint, parent)
 
 
 def _describe(hint: Any) -> str:

@@ -1,0 +1,45 @@
+"""The command line: ``ta-grpo VERB``, one file a verb.
+
+Exit codes: 0 done; 1 it failed; 2 the request was wrong; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from .. import __version__
+from ..errors import UserError
+from . import demo, env, train
+
+app = App(
+    name="ta-grpo",
+    help="Post-train language models with TA-GRPO and find out, honestly, whether it helped.",
+    version=__version__,
+    help_format="plaintext",
+)
+for verb in (demo.demo, train.train, env.env):
+    app.command(verb)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; returns its exit code."""
+    # Before any verb imports torch or a Hub client: idle threads do not spin, and nothing is reported home.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        code = app(
+            sys.argv[1:] if argv is None else argv, exit_on_error=False, print_error=False, result_action="return_value"
+        )
+    except (UserError, CycloptsError) as error:
+        print(f"ta-grpo: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    except KeyboardInterrupt:
+        print("ta-grpo: interrupted", file=sys.stderr)  # noqa: T201
+        return 130
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,68 @@
+"""``ta-grpo train``: TA-GRPO with TRL, from a model and a question file to a run directory."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ..rundir import read_jsonl
+from ..trl.train_settings import TrainSettings
+from .flags import ConfigFile, flags_of, resolve
+from .output import print_json, print_pairs
+
+_SHOWN = ("reward", "questions/original/mixed", "questions/joint/mixed", "loss", "completions/mean_length")
+
+
+def train(
+    flags: flags_of(TrainSettings) = None,  # pyright: ignore[reportInvalidTypeForm]
+    *,
+    config: ConfigFile = None,
+    dry_run: Annotated[bool, Parameter(negative="", help="Print the settings and the batch arithmetic, and stop.")] = False,
+    json: Annotated[bool, Parameter(negative="", help="Print the result as JSON.")] = False,
+) -> None:
+    """Train a model with TA-GRPO.
+
+    Any other setting of TRL's GRPOConfig is taken in the YAML file by its name, or as --trl.KEY VALUE.
+    """
+    settings = resolve(TrainSettings, flags, config, also={"trl": _trl_names()} if config is not None else {"trl": ()})
+    if dry_run:
+        _dry_run(settings, json)
+        return
+    from ..trl.training import train as run
+
+    run_dir = run(settings)
+    metrics = read_jsonl(run_dir / "metrics.jsonl")
+    last = metrics[-1] if metrics else {}
+    if json:
+        print_json({"run_dir": str(run_dir), "steps": last.get("step", 0), "last_metrics": last})
+    else:
+        print_pairs(
+            f"Trained: {run_dir}",
+            [("steps", last.get("step", 0)), *((f"last {name}", f"{last[name]:.3g}") for name in _SHOWN if last.get(name))],
+        )
+
+
+def _trl_names() -> list[str]:
+    from dataclasses import fields
+
+    from ..trl import TAGRPOConfig
+
+    return [field.name for field in fields(TAGRPOConfig) if field.init]
+
+
+def _dry_run(settings: TrainSettings, json: bool) -> None:
+    from dataclasses import asdict
+
+    from ..trl.training import batch_arithmetic, read_questions, trainer_config
+
+    trainer = trainer_config(settings)
+    counts = batch_arithmetic(trainer, read_questions(settings))
+    resolved: dict[str, Any] = settings.record() | {
+        name: getattr(trainer, name) for name in settings.record() if hasattr(trainer, name)
+    }
+    if json:
+        print_json({"settings": resolved, "batch": asdict(counts)})
+        return
+    print_pairs("Settings", [(name, value) for name, value in resolved.items() if value not in (None, {})])
+    print_pairs("\nBatch arithmetic", counts.lines())

@@ -1,0 +1,87 @@
+"""Training, as one watches it: step, reward, mixed share on q_0 and jointly, tokens a second, time left."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from transformers import TrainerCallback
+
+# Without a terminal, a line at most this often (seconds).
+_LINE_EVERY = 15.0
+
+
+class TrainingProgress(TrainerCallback):
+    """A progress bar on standard error; where that is no terminal, a line now and then."""
+
+    def __init__(self, title: str, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+        self.title = title
+        self.figures = ""
+        self._started = self._last_line = 0.0
+        self._first_step = 0
+        self._tokens_before: float | None = None
+        self._time_before = 0.0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._started = self._time_before = time.monotonic()
+        self._first_step = state.global_step
+        self._task = self.progress.add_task(
+            self.title, total=state.max_steps, completed=state.global_step, figures="first generation …"
+        )
+        if self.console.is_terminal and state.is_world_process_zero:
+            self.progress.start()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if not logs or "train_runtime" in logs:
+            return
+        now = time.monotonic()
+        parts = [
+            f"{label} {logs[name]:.2f}"
+            for label, name in (
+                ("reward", "reward"),
+                ("mixed q_0", "questions/original/mixed"),
+                ("joint", "questions/joint/mixed"),
+            )
+            if name in logs
+        ]
+        tokens = logs.get("num_tokens")
+        if tokens is not None:
+            if self._tokens_before is not None and now > self._time_before:
+                parts.append(f"{(tokens - self._tokens_before) / (now - self._time_before):,.0f} tok/s")
+            self._tokens_before, self._time_before = tokens, now
+        self.figures = "  ".join(parts)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not state.is_world_process_zero:
+            return
+        self.progress.update(self._task, completed=state.global_step, figures=self.figures)
+        now = time.monotonic()
+        if not self.console.is_terminal and (
+            now - self._last_line > _LINE_EVERY or state.global_step == state.max_steps
+        ):
+            self._last_line = now
+            left = (now - self._started) / (state.global_step - self._first_step)
+            left *= state.max_steps - state.global_step
+            self.console.print(
+                f"{self.title}: step {state.global_step}/{state.max_steps}  {self.figures}  "
+                f"{int(left) // 60}:{int(left) % 60:02d} left",
+                highlight=False,
+            )
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the terminal as it was, also after an error."""
+        self.progress.stop()

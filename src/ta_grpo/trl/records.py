@@ -1,0 +1,118 @@
+"""What a training run leaves to read: ``metrics.jsonl``, one line a step, and ``rollouts/step_00010.parquet``."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from ..rundir import append_jsonl, truncate_jsonl
+from .trainer import TAGRPOTrainer
+
+METRICS_FILE = "metrics.jsonl"
+ROLLOUTS_DIR = "rollouts"
+
+
+class RunRecords(TrainerCallback):
+    """Writes the metrics and the rollouts of a trainer into a run directory.
+
+    A rollouts file holds the completions generated for a step, a row each: ``id`` of the question, ``phrasing_index``,
+    ``prompt`` (q_0), ``sampled_prompt``, ``completion``, ``reward`` (null: none), ``reward/NAME`` of each reward
+    function, ``advantage`` as used, and what the reward functions log (``verdict``, ``extracted``).
+    """
+
+    def __init__(self, run_dir: Path, trainer: TAGRPOTrainer) -> None:
+        self.run_dir = run_dir
+        self.trainer = trainer
+        self._rollouts: list[dict[str, Any]] = []
+        trainer.on_rollouts = self._collect
+        trainer.add_callback(self)
+
+    def _collect(self, trainer: TAGRPOTrainer) -> None:
+        if trainer.accelerator.is_main_process:
+            self._rollouts.extend(_rollout_rows(trainer))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._rollouts:
+            write_rollouts(rollouts_file(self.run_dir, state.global_step), self._rollouts)
+            self._rollouts = []
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if not state.is_world_process_zero or not logs or "train_runtime" in logs:
+            return
+        # NaN (no such completion in this step) has no JSON form.
+        finite = {name: None if _not_finite(value) else value for name, value in logs.items()}
+        append_jsonl(self.run_dir / METRICS_FILE, [{"step": state.global_step, **finite}])
+
+
+def rollouts_file(run_dir: Path, step: int) -> Path:
+    """Where the completions that step ``step`` (counted from 1) was trained on lie."""
+    return run_dir / ROLLOUTS_DIR / f"step_{step:05d}.parquet"
+
+
+def write_rollouts(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rollouts as Parquet, in one step."""
+    import pyarrow
+    import pyarrow.parquet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), temporary)
+    os.replace(temporary, path)
+
+
+def cut_records(run_dir: Path, last_step: int) -> None:
+    """Remove metrics and rollouts of steps after ``last_step``: a resumed run does those steps again."""
+    truncate_jsonl(run_dir / METRICS_FILE, lambda record: record["step"] <= last_step)
+    for path in (run_dir / ROLLOUTS_DIR).glob("step_*.parquet"):
+        if int(path.stem.removeprefix("step_")) > last_step:
+            path.unlink()
+
+
+def _rollout_rows(trainer: TAGRPOTrainer) -> Iterator[dict[str, Any]]:
+    """One row a completion of the generation batch that the trainer's logs hold."""
+    logs: Any = trainer._logs
+    rewards: dict[str, list[float]] = {name: list(values) for name, values in logs["rewards"].items()}
+    weights = trainer.reward_weights.tolist()
+    extra = {name: list(values) for name, values in logs["extra"].items()}
+    for i, (prompt, completion, advantage) in enumerate(
+        zip(logs["prompt"], logs["completion"], logs["advantages"], strict=True)
+    ):
+        columns = {name: values[i] for name, values in extra.items()}
+        scores = [values[i] for values in rewards.values()]
+        scored = [weight * score for weight, score in zip(weights, scores, strict=True) if not math.isnan(score)]
+        yield {
+            "id": columns.pop("id", None),
+            "phrasing_index": columns.pop("phrasing_index"),
+            "prompt": _text(prompt),
+            "sampled_prompt": _text(columns.pop("sampled_prompt")),
+            "completion": _text(completion),
+            "reward": math.fsum(scored) if scored else None,
+            **{
+                f"reward/{name}": None if math.isnan(score) else score
+                for name, score in zip(rewards, scores, strict=True)
+            },
+            "advantage": advantage,
+            **{
+                name: value if isinstance(value, str | int | float) else _text(value) for name, value in columns.items()
+            },
+        }
+
+
+def _text(content: Any) -> str | None:
+    """A prompt or completion as text: a single message's content, several messages as JSON."""
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0].get("content"), str):
+        content = content[0]["content"]
+    if content is None:
+        return None
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    return text.encode("utf-8", errors="replace").decode("utf-8")  # Parquet refuses lone surrogates
+
+
+def _not_finite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

@@ -1,0 +1,292 @@
+"""One training run, from settings to a finished run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import logging
+import math
+import os
+import sys
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import PrinterCallback
+
+from ..errors import UserError
+from ..models import load_tokenizer, resolve_model
+from ..questions import QuestionSet, as_train_rows, load_questions
+from ..rundir import RunDir
+from ..settings import check_names, help_of, typed_settings
+from .checks import check_train_dataset
+from .config import TAGRPOConfig
+from .progress import TrainingProgress
+from .records import RunRecords, cut_records
+from .resume import last_complete_checkpoint, remove_incomplete_checkpoints
+from .train_settings import FREE_TO_CHANGE, TrainSettings
+from .trainer import TAGRPOTrainer
+
+logger = logging.getLogger(__name__)
+
+# A model below this many parameters is bound by overhead, and threads only wait for each other.
+_ONE_THREAD_BELOW = 20_000_000
+
+
+def train(settings: TrainSettings) -> Path:
+    """Train as asked; returns the run directory.
+
+    Everything that can be refused is refused before the directory is made. A killed run goes on with
+    ``settings.resume`` from its last complete checkpoint and ends with the weights of an unbroken one.
+
+    Raises:
+        UserError: a setting, file or model that cannot work.
+    """
+    config = trainer_config(settings)
+    questions = read_questions(settings)
+    run = RunDir(
+        settings.output_dir,
+        settings.record(),
+        {"questions": questions.path} if questions.path is not None else {},
+    )
+    run.check(settings.resume, FREE_TO_CHANGE)
+    model = resolve_model(settings.model)
+    dataset = training_rows(settings, questions, load_tokenizer(model))
+    check_train_dataset(dataset, config)
+    # TRL gives each process its seed after the model is made; adapters are random.
+    torch.manual_seed(settings.seed)
+    trainer = TAGRPOTrainer(
+        model=model,
+        reward_funcs=load_reward(settings.reward),
+        args=config,
+        train_dataset=dataset,
+        peft_config=_lora(settings),
+    )
+    _choose_threads(trainer.model)
+    trainer.remove_callback(PrinterCallback)
+    RunRecords(settings.output_dir, trainer)
+    progress = TrainingProgress(settings.output_dir.name)
+    trainer.add_callback(progress)
+    with run.open(settings.resume, FREE_TO_CHANGE):
+        try:
+            trainer.train(resume_from_checkpoint=_last_checkpoint(settings.output_dir) if settings.resume else None)
+        finally:
+            progress.close()
+    return settings.output_dir
+
+
+def _last_checkpoint(run_dir: Path) -> str | None:
+    """The checkpoint to go on from, with everything newer cut; None to begin again."""
+    remove_incomplete_checkpoints(run_dir)
+    checkpoint = last_complete_checkpoint(run_dir)
+    step = 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
+    cut_records(run_dir, step)
+    if checkpoint is None:
+        logger.warning("%s has no complete checkpoint: the run begins again at its first step", run_dir)
+        return None
+    logger.warning("resuming %s after step %d", run_dir, step)
+    return str(checkpoint)
+
+
+def trainer_config(settings: TrainSettings) -> TAGRPOConfig:
+    """The trainer's configuration: TRL's defaults, and what the settings say.
+
+    Without a GPU, bf16 is off: TRL's default would run a CPU at half its speed.
+
+    Raises:
+        UserError: an unknown setting, a wrong type, a batch that does not hold whole groups.
+    """
+    known = {field.name for field in dataclasses.fields(TAGRPOConfig) if field.init}
+    own = set(help_of(TrainSettings)) - {"trl"}
+    check_names(settings.trl, known | own, where="settings of TRL")
+    values = typed_settings(settings.trl, typing.get_type_hints(TAGRPOConfig), where="settings of TRL")
+    values |= {name: getattr(settings, name) for name in own & known if getattr(settings, name) is not None}
+    values["output_dir"] = str(settings.output_dir)
+    values.setdefault("logging_steps", 1)
+    values.setdefault("disable_tqdm", True)
+    if not torch.cuda.is_available() and "bf16" not in values:
+        values["bf16"] = False
+    if settings.questions_per_step is not None:
+        values["gradient_accumulation_steps"] = _passes_of_a_step(settings, values)
+    try:
+        return TAGRPOConfig(**values)
+    except UserError:
+        raise
+    except (ValueError, TypeError) as error:  # TRL's own checks
+        raise UserError(f"settings of TRL: {error}") from error
+
+
+def _passes_of_a_step(settings: TrainSettings, values: dict[str, Any]) -> int:
+    """gradient_accumulation_steps = questions_per_step * num_generations / completions of one pass."""
+    assert settings.questions_per_step is not None  # noqa: S101 - the caller's condition
+    rows = settings.questions_per_step * settings.num_generations
+    a_pass = values.get("per_device_train_batch_size", TAGRPOConfig.per_device_train_batch_size)
+    a_pass *= int(os.environ.get("WORLD_SIZE", "1"))
+    if a_pass < 1 or rows % a_pass:
+        raise UserError(
+            f"questions_per_step={settings.questions_per_step} x num_generations={settings.num_generations} = {rows} "
+            f"completions do not divide into passes of {a_pass} (per_device_train_batch_size x processes); set "
+            f"per_device_train_batch_size to a divisor of {rows}, such as {math.gcd(rows, max(a_pass, 1))}"
+        )
+    return rows // a_pass
+
+
+def read_questions(settings: TrainSettings) -> QuestionSet:
+    """The questions to train on, with what was dropped at load told."""
+    questions = load_questions(settings.questions, settings.columns)
+    return questions[: settings.limit] if settings.limit is not None else questions
+
+
+def training_rows(settings: TrainSettings, questions: QuestionSet, tokenizer: Any) -> Dataset:
+    """The questions as TRL takes them: ``id``, ``prompt``, ``rephrasings``, ``answer``.
+
+    Raises:
+        UserError: messages are asked for and the model has no chat template.
+    """
+    conversational = settings.prompt_format == "messages"
+    if conversational and not getattr(tokenizer, "chat_template", None):
+        raise UserError(
+            f"model {settings.model} has no chat template, and prompts are messages; use an instruct model, or add "
+            "--prompt-format text"
+        )
+    template = questions.prompt_template if settings.prompt_template is None else settings.prompt_template
+    return Dataset.from_list(as_train_rows(questions, template, conversational))
+
+
+def load_reward(name: str) -> Callable[..., Any]:
+    """``accuracy``, or the function that ``module:function`` names, imported also from the working directory.
+
+    Raises:
+        UserError: there is no such module or function.
+    """
+    if name == "accuracy":
+        from ..verifier import accuracy_reward
+
+        return accuracy_reward
+    module_name, colon, function_name = name.partition(":")
+    if not colon or not module_name or not function_name:
+        raise UserError(f"reward={name!r} must be accuracy or module:function")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UserError(f"reward={name!r}: {error}; it is looked for on the Python path and here") from None
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise UserError(f"reward={name!r}: module {module_name} has no function {function_name}")
+    return function
+
+
+def _lora(settings: TrainSettings) -> Any:
+    if not settings.use_peft:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=settings.lora_r,
+        lora_alpha=settings.lora_alpha,
+        lora_dropout=settings.lora_dropout,
+        target_modules=settings.lora_target_modules,
+        task_type="CAUSAL_LM",
+    )
+
+
+def _choose_threads(model: torch.nn.Module) -> None:
+    if torch.cuda.is_available() or "OMP_NUM_THREADS" in os.environ:
+        return
+    if sum(parameter.numel() for parameter in model.parameters()) < _ONE_THREAD_BELOW:
+        torch.set_num_threads(1)
+
+
+@dataclass(frozen=True)
+class BatchArithmetic:
+    """What a run will do, in numbers; all of them over all processes."""
+
+    questions: int
+    completions_per_question: int
+    phrasings: int
+    completions_per_phrasing: int
+    questions_per_generation: int
+    completions_per_generation: int
+    updates_per_generation: float
+    questions_per_update: float
+    updates_per_epoch: int
+    questions_dropped_per_epoch: int
+    short_of_rephrasings: int
+    updates: int
+    completions: int
+    longest_completion: int
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Label and value, for people."""
+        return [
+            ("questions", f"{self.questions:,}"),
+            (
+                "group",
+                f"{self.completions_per_question} completions a question = {self.phrasings} phrasings x "
+                f"{self.completions_per_phrasing}",
+            ),
+            (
+                "generation batch",
+                f"{self.questions_per_generation:,} questions = {self.completions_per_generation:,} completions, of at "
+                f"most {self.longest_completion:,} tokens",
+            ),
+            ("updates on a generation batch", f"{self.updates_per_generation:g}"),
+            ("questions an update", f"{self.questions_per_update:g}"),
+            ("updates an epoch", f"{self.updates_per_epoch:,}"),
+            ("questions left out of each epoch", f"{self.questions_dropped_per_epoch:,}"),
+            ("questions short of rephrasings", f"{self.short_of_rephrasings:,}"),
+            ("updates in all", f"{self.updates:,}"),
+            ("completions in all", f"{self.completions:,}"),
+        ]
+
+
+def batch_arithmetic(config: TAGRPOConfig, questions: QuestionSet) -> BatchArithmetic:
+    """The counts of a run, as the trainer will have them."""
+    generation_batch, passes = config.generation_batch_size, config.steps_per_generation
+    assert generation_batch is not None and passes is not None and config.num_generations is not None  # noqa: S101, PT018
+    per_generation = config.questions_per_generation
+    generations_per_epoch = len(questions) // per_generation
+    passes_per_generation = passes * config.num_iterations
+    passes_per_epoch = generations_per_epoch * passes_per_generation
+    # A last update of an epoch may have fewer passes.
+    updates_per_epoch = max(math.ceil(passes_per_epoch / config.gradient_accumulation_steps), 1)
+    updates = config.max_steps if config.max_steps > 0 else math.ceil(config.num_train_epochs * updates_per_epoch)
+    whole_epochs, rest = divmod(updates, updates_per_epoch)
+    generations = whole_epochs * generations_per_epoch + math.ceil(
+        rest * config.gradient_accumulation_steps / passes_per_generation
+    )
+    return BatchArithmetic(
+        questions=len(questions),
+        completions_per_question=config.num_generations,
+        phrasings=config.num_phrasings,
+        completions_per_phrasing=config.generations_per_phrasing,
+        questions_per_generation=per_generation,
+        completions_per_generation=generation_batch,
+        updates_per_generation=passes_per_generation / config.gradient_accumulation_steps,
+        questions_per_update=config.gradient_accumulation_steps * per_generation / passes,
+        updates_per_epoch=updates_per_epoch,
+        questions_dropped_per_epoch=len(questions) % per_generation,
+        short_of_rephrasings=sum(len(q.rephrasings) < config.num_rephrasings for q in questions),
+        updates=updates,
+        completions=generations * generation_batch,
+        longest_completion=config.max_completion_length or 0,
+    )
+
+
+def settings_of_run(run_dir: Path) -> dict[str, Any]:
+    """The settings that a run was begun with.
+
+    Raises:
+        UserError: the directory holds no run.
+    """
+    try:
+        return json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{run_dir} holds no run (no config.json)") from None
