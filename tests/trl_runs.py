@@ -113,6 +113,8 @@ class Recorder(TrainerCallback):
             return self.last_logps
 
         def recording_loss(model: Any, inputs: dict[str, Any]) -> Any:
+            if not model.training:
+                return compute(model, inputs)
             self.updates[-1].passes.append({k: v.clone() for k, v in inputs.items() if isinstance(v, torch.Tensor)})
             loss = compute(model, inputs)
             self.updates[-1].losses.append(loss.item())
