@@ -1,0 +1,160 @@
+"""One expression against another: latex2sympy reads them, math-verify compares them.
+
+Runs in the worker processes only. Three things are ours: numbers are compared by relative, not absolute, error
+(math-verify rounds to six decimals, to which all tiny numbers are equal); symbols keep their case; and an expression
+that math-verify calls equal is evaluated at a few points, because its simplifications have thresholds of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import re
+from fractions import Fraction
+from typing import Any
+
+import math_verify
+import sympy
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
+from latex2sympy2_extended.logic import And
+from sympy.core.relational import Relational
+
+from ta_grpo.verifier.judge import UnusableGoldError
+from ta_grpo.verifier.notation import split_at
+from ta_grpo.verifier.numerals import Number, parse_number, same_number
+
+# Its only messages are that its timeouts are off, which is meant: SIGALRM cannot interrupt big integers.
+logging.getLogger("math_verify").setLevel(logging.ERROR)
+
+_CONVERSION = ConversionConfig(lowercase_symbols=False)
+_PRECISION = 30
+# Two exact expressions that agree to this relative error are the same number; evalf raises its own precision as needed.
+_SAME_EXACTLY = sympy.Float("1e-25")
+# Floats inside an expression (`2.5\\pi`) were written with unknown care.
+_SAME_ROUNDED = sympy.Float("1e-6")
+_PROBES = (sympy.Rational(7, 5), sympy.Rational(23, 7), sympy.Rational(41, 6))
+_TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
+_JUXTAPOSED_NUMBERS = re.compile(r"\d\s+\.?\d")
+
+
+class MathVerify:
+    """The ``Algebra`` of ``judge``."""
+
+    def check_gold(self, gold: str) -> None:
+        if _parse(gold) is None:
+            raise UnusableGoldError(gold)
+
+    def equal(self, gold: str, answer: str) -> bool:
+        parsed_gold, parsed_answer = _parse(gold), _parse(answer)
+        if parsed_gold is None:
+            raise UnusableGoldError(gold)
+        if parsed_answer is None:
+            return False
+        if _is_numeric(parsed_gold) and _is_numeric(parsed_answer):
+            return _same_numeric(gold, parsed_gold, answer, parsed_answer)
+        same = math_verify.verify(
+            [parsed_gold], [parsed_answer], timeout_seconds=None, allow_set_relation_comp=True
+        )
+        return bool(same) and not _differ_somewhere(parsed_gold, parsed_answer)
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse(text: str) -> Any:
+    """The sympy object that the text is; None if it cannot be read."""
+    alternatives = split_at(text, [r"\text{or}"])
+    if len(alternatives) > 1:
+        return _combined(alternatives, sympy.Union)
+    together = split_at(text, [r"\text{and}"])
+    if len(together) > 1:
+        return _combined(together, sympy.Intersection)
+    # Two numbers side by side are a typing error or a list, never a product.
+    if _JUXTAPOSED_NUMBERS.search(text) or not text:
+        return None
+    degrees = r"\\frac{\1\\pi}{180}" if _TRIGONOMETRIC.search(text) else r"\1"
+    text = re.sub(r"(\d+(?:\.\d+)?)\s*\^\\circ", degrees, text)
+    try:
+        parsed = latex2sympy(
+            text, is_real=not _is_complex(text), normalization_config=None, conversion_config=_CONVERSION
+        )
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - the parser raises bare exceptions of many kinds for what it cannot read
+        return None
+    if isinstance(parsed, sympy.Basic):
+        parsed = parsed.xreplace({symbol: sympy.I for symbol in parsed.free_symbols if symbol.name == "i"})
+    return parsed
+
+
+def _combined(parts: list[str], combine: Any) -> Any:
+    """Inequalities in one variable, joined by "or" or "and", as the set of numbers they hold for."""
+    relations = [_parse(part) for part in parts]
+    if not all(isinstance(relation, (Relational, And)) for relation in relations):
+        return None
+    try:
+        return combine(*(relation.as_set() for relation in relations))
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - several variables, or an inequality sympy cannot solve
+        return None
+
+
+def _is_complex(text: str) -> bool:
+    return re.search(r"(?<![A-Za-z\\])i(?![A-Za-z])", text) is not None
+
+
+def _is_numeric(expression: Any) -> bool:
+    return isinstance(expression, sympy.Expr) and not expression.free_symbols and expression.is_number
+
+
+def _same_numeric(gold_text: str, gold: sympy.Expr, answer_text: str, answer: sympy.Expr) -> bool:
+    """Two numbers, at least one of which is not written out."""
+    gold_number, answer_number = parse_number(gold_text), parse_number(answer_text)
+    if gold_number and not answer_number:
+        return _same_as_written(gold_number, gold, answer)
+    if answer_number and not gold_number:
+        return _same_as_written(answer_number, answer, gold)
+    return _same_evaluated(gold, answer)
+
+
+def _same_as_written(number: Number, written: sympy.Expr, expression: sympy.Expr) -> bool:
+    """A number that is written out against an expression: a decimal by its own digits, an integer exactly."""
+    if number.ulp is None and not number.percent:
+        return _same_evaluated(sympy.Rational(number.value.numerator, number.value.denominator), expression)
+    value = sympy.N(expression.doit(), _PRECISION)
+    if not value.is_Float and not value.is_Rational:
+        return False
+    exact = Number(Fraction(sympy.Rational(value).p, sympy.Rational(value).q))
+    return same_number(number, exact) or _same_evaluated(written, expression)
+
+
+def _same_evaluated(one: sympy.Expr, other: sympy.Expr) -> bool:
+    one, other = one.doit(), other.doit()
+    if one == other:
+        return True
+    if one.is_Rational and other.is_Rational:
+        return False
+    scale = max(abs(sympy.N(one, _PRECISION)), abs(sympy.N(other, _PRECISION)))
+    difference = abs(sympy.N(one - other, _PRECISION))
+    if not (scale.is_finite and difference.is_finite):
+        return False
+    tolerance = _SAME_ROUNDED if one.has(sympy.Float) or other.has(sympy.Float) else _SAME_EXACTLY
+    return bool(difference <= tolerance * scale)
+
+
+def _differ_somewhere(gold: Any, answer: Any) -> bool:
+    """Whether two expressions in variables are clearly different at one of a few points."""
+    if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
+        return False
+    symbols = sorted(gold.free_symbols | answer.free_symbols, key=str)
+    for shift in range(len(_PROBES)):
+        point = dict(zip(symbols, itertools.islice(itertools.cycle(_PROBES), shift, None), strict=False))
+        try:
+            one, other = (sympy.N(expression.doit().subs(point), _PRECISION) for expression in (gold, answer))
+            difference, scale = abs(one - other), max(abs(one), abs(other))
+            if difference > _SAME_ROUNDED * scale:
+                return True
+        except (TypeError, ValueError, AttributeError):
+            # Not a number there (an integral, an unknown function): math-verify's word stands.
+            continue
+    return False

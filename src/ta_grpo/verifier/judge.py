@@ -1,0 +1,363 @@
+r"""When two answers are the same.
+
+The structure of an answer (list, set, tuple, interval, matrix, equation, unit, words) is taken apart here, and its
+numbers are compared here. What is left, one expression against another, is algebra and goes to an ``Algebra``.
+
+Policies, where people differ:
+
+* Units: a unit may be left out; two different units of measurement are wrong (``12 cm``, ``12 m``); nothing is converted.
+* Percent: ``35\%`` is 35 and 0.35; but 35 is not 0.35.
+* Decimals stand for an exact value from six significant digits on; a rounded reference is what it is (33.3 is not 100/3).
+* The base of a numeral may be left out; another base is wrong.
+* Lists and sets have no order, and each element once; tuples and intervals have. A bare list may stand for a tuple in
+  its order, ``x=1, y=4`` for (1, 4); a set may not. A column or row vector may be written as a tuple.
+* Part of a list, or more than the list, is wrong: ``27`` for ``8, 27``, and ``\pm 7`` for ``7``.
+* An equation names its value: of ``x = 6/2 = 3`` the last side counts, and ``x = 7 = 3`` contradicts itself and is wrong.
+* ``\sqrt{2} \approx 1.41`` is read as its exact side.
+* Ratios are compared as quotients (2:3 is 4:6); with two digits behind the colon they are times of day.
+* Option letters are capitals; where the reference is one, a letter with its text (``(B) 12``) counts, several do not.
+* Words: case, articles, punctuation and the order of day and month do not count. Symbols have case: ``a`` is not ``A``.
+* An interval may be written as an inequality, and the other way round.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Protocol
+
+from ta_grpo.verifier.notation import closing, normalise, split_at, strip_outer
+from ta_grpo.verifier.numerals import parse_number, parse_ratio, same_number
+from ta_grpo.verifier.words import (
+    read_numeral,
+    read_option,
+    read_time,
+    read_words,
+    same_numeral,
+    same_time,
+    split_unit,
+    units_conflict,
+)
+
+# What people put where there is no answer to compare with.
+_SENTINELS = frozenset(["", "proof", "null", "none given", "n/a", "na", "notfound", "not found", "nan", "unknown"])
+# Long answers are taken apart in a worker, under the deadline.
+_MAX_PLAIN_CHARACTERS = 200
+
+
+class Algebra(Protocol):
+    """Decides what needs algebra; ``algebra.MathVerify`` does."""
+
+    def check_gold(self, gold: str) -> None:
+        """Raise UnusableGoldError unless the expression can be compared with others."""
+        ...
+
+    def equal(self, gold: str, answer: str) -> bool:
+        """Whether two expressions are the same; an answer that cannot be read is not."""
+        ...
+
+
+class UnusableGoldError(Exception):
+    """The reference cannot be read, so no answer can be compared with it."""
+
+
+class NeedsAlgebraError(Exception):
+    """Cannot be decided without algebra."""
+
+
+class _NoAlgebra:
+    def check_gold(self, gold: str) -> None:
+        raise NeedsAlgebraError
+
+    def equal(self, gold: str, answer: str) -> bool:
+        raise NeedsAlgebraError
+
+
+def is_sentinel(gold: str) -> bool:
+    """Whether a reference is one of the words that stand for "there is no answer"."""
+    return gold.strip().strip("$.").lower() in _SENTINELS
+
+
+def decide_plainly(gold: str, answer: str) -> bool | None:
+    """Whether the answer is right, where that takes no algebra; else None. Says what ``decide`` would say."""
+    if max(len(gold), len(answer)) > _MAX_PLAIN_CHARACTERS:
+        return None
+    try:
+        return decide(gold, answer, _NoAlgebra())
+    except (NeedsAlgebraError, RecursionError):
+        return None
+
+
+def decide(gold: str, answer: str, algebra: Algebra) -> bool:
+    """Whether the answer is right.
+
+    Raises:
+        UnusableGoldError: from ``algebra``, whatever the answer is.
+    """
+    gold, answer = normalise(gold), normalise(answer)
+    _check_gold(gold, algebra)
+    return _same(gold, answer, algebra)
+
+
+def _check_gold(gold: str, algebra: Algebra) -> None:
+    """Every part of the reference can be compared: so being usable does not hang on the answer."""
+    if read_option(gold) or read_words(gold) or read_time(gold) or read_numeral(gold):
+        return
+    structure = _structure(gold)
+    if structure.kind != "single":
+        for item in structure.items:
+            _check_gold(item, algebra)
+        return
+    value = split_unit(_value_of_equation(gold))[0]
+    if not (parse_number(value) or parse_ratio(value) or read_words(value) or value in _SIGNS):
+        algebra.check_gold(value)
+
+
+def _same(gold: str, answer: str, algebra: Algebra) -> bool:
+    if not answer:
+        return False
+    plain = _same_words(gold, answer, algebra)
+    if plain is not None:
+        return plain
+    gold_structure, answer_structure = _structure(gold), _structure(answer)
+    if gold_structure.kind == answer_structure.kind == "single":
+        return _same_single(gold, answer, algebra)
+    for one, other in ((gold_structure, answer_structure), (answer_structure, gold_structure)):
+        if one.kind == "single" and other.kind in ("list", "set") and len(other.items) == 1:
+            return _same(gold_structure.items[0], answer_structure.items[0], algebra)
+        # An interval against an inequality, a union against "x < 2 or x > 5".
+        if _is_set_expression(one) and other.kind != "matrix" and other.kind != "vector":
+            return algebra.equal(gold, answer)
+    return _same_structure(gold_structure, answer_structure, algebra)
+
+
+# ---- Not mathematics ------------------------------------------------------------------------------------------------
+
+
+def _same_words(gold: str, answer: str, algebra: Algebra) -> bool | None:
+    """Options, times, numerals in a base and words; None where the reference is none of them."""
+    if gold_option := read_option(gold):
+        answer_option = read_option(answer)
+        if answer_option:
+            return gold_option.letter == answer_option.letter
+        return bool(gold_option.value) and _same(gold_option.value, answer, algebra)
+    if (answer_option := read_option(answer)) and answer_option.value:
+        return _same(gold, answer_option.value, algebra)
+    gold_time, answer_time = read_time(gold), read_time(answer)
+    if gold_time:
+        return answer_time is not None and same_time(gold_time, answer_time)
+    gold_numeral, answer_numeral = read_numeral(gold), read_numeral(answer)
+    if gold_numeral or answer_numeral:
+        return same_numeral(gold_numeral, answer_numeral, gold, answer)
+    gold_words, answer_words = read_words(gold), read_words(answer)
+    if gold_words and not parse_number(gold):
+        if answer_words is None:
+            # `Nadia` may be written without \text, where it looks like a product.
+            answer_words = read_words(rf"\text{{{answer}}}")
+        return gold_words == answer_words
+    if answer_words and parse_number(gold) and not parse_number(split_unit(_value_of_equation(answer))[0]):
+        return False
+    return None
+
+
+# ---- Structure ------------------------------------------------------------------------------------------------------
+
+
+class _Structure(NamedTuple):
+    """kind: single, list, set, tuple, interval or vector; ``form`` tells apart what is not the same within a kind."""
+
+    kind: str
+    items: list[str]
+    form: str = ""
+
+
+_SEPARATORS = (",", ";", r"\text{and}", r"\text{or}")
+_MATRIX = re.compile(r"\\begin\s*\{(?P<name>[bpBV]?matrix|array|smallmatrix)\}(?:\s*\{[^{}]*\})?(?P<body>.*)\\end\s*\{(?P=name)\}", re.DOTALL)
+_SET_OPERATOR = re.compile(r"\\(?:cup|cap|setminus|mathbb|emptyset|in|notin)(?![A-Za-z])")
+_RELATION = re.compile(r"[<>]|\\(?:leq|geq|neq)(?![A-Za-z])")
+
+
+def _structure(text: str) -> _Structure:
+    if parse_number(text):
+        return _Structure("single", [text])
+    if matrix := _MATRIX.fullmatch(text.strip()):
+        rows = [split_at(row, ["&"]) for row in split_at(matrix["body"], [r"\\"])]
+        rows = [row for row in rows if row != [""]]
+        kind = "vector" if len(rows) == 1 or all(len(row) == 1 for row in rows) else "matrix"
+        shape = "" if kind == "vector" else f"{[len(row) for row in rows]}"
+        return _Structure(kind, [strip_outer(item) for row in rows for item in row], shape)
+    items = [item for item in split_at(text, _SEPARATORS) if item]
+    if len(items) > 1:
+        return _elements("list", items)
+    name, _, value = _named(text, ["=", r"\in"])
+    if name:
+        structure = _structure(value)
+        return structure if structure.kind != "single" else _Structure("single", [text])
+    if r"\pm" in text and not _RELATION.search(text):
+        return _elements("list", [text])
+    return _bracketed(text) or _Structure("single", [text])
+
+
+def _is_set_expression(structure: _Structure) -> bool:
+    """An inequality, inequalities joined by "or" or "and", or an expression of sets."""
+    return structure.kind in ("single", "list") and all(
+        _RELATION.search(item) or _SET_OPERATOR.search(item) for item in structure.items
+    )
+
+
+def _bracketed(text: str) -> _Structure | None:
+    opening = r"\{" if text.startswith(r"\{") else text[:1]
+    if opening not in (r"\{", "(", "["):
+        return None
+    end = closing(text, 0)
+    closer = text[end:] if end is not None else ""
+    inside = text[len(opening) : end]
+    if opening == r"\{" and closer == r"\}":
+        if re.search(r"\||\\mid|:", inside):
+            return None
+        return _elements("set", [item for item in split_at(inside, _SEPARATORS) if item])
+    items = split_at(inside, [",", ";"])
+    if closer not in (")", "]") or len(items) < 2 or not all(items):
+        return None
+    form = opening + closer
+    return _Structure("interval" if len(items) == 2 and form != "()" else "tuple", items, form)
+
+
+def _elements(kind: str, items: list[str]) -> _Structure:
+    r"""A list or set with ``\pm`` written out."""
+    written_out = []
+    for item in items:
+        name, _, value = _named(item, ["="])
+        if r"\pm" in value and not _RELATION.search(item):
+            prefix = f"{name}=" if name else ""
+            for first, second in (("+", "-"), ("-", "+")):
+                one = value.replace(r"\pm", first).replace(r"\mp", second).strip().removeprefix("+")
+                written_out.append(prefix + normalise(one))
+        else:
+            written_out.append(item)
+    return _Structure(kind, written_out)
+
+
+def _same_structure(gold: _Structure, answer: _Structure, algebra: Algebra) -> bool:
+    kinds = (gold.kind, answer.kind)
+    if gold.kind in ("list", "set") and answer.kind in ("list", "set"):
+        named = all(_named(item, ["="])[0] for item in gold.items + answer.items)
+        if not named:
+            gold, answer = (_Structure(s.kind, [_named(item, ["="])[2] for item in s.items]) for s in (gold, answer))
+        return _same_elements(gold.items, answer.items, algebra)
+    if kinds in (("tuple", "list"), ("list", "tuple"), ("vector", "tuple"), ("tuple", "vector"), ("vector", "list")):
+        return _same_sequence(_in_order_of_names(gold.items), _in_order_of_names(answer.items), algebra)
+    if gold.kind == answer.kind and gold.form == answer.form:
+        return _same_sequence(gold.items, answer.items, algebra)
+    return False
+
+
+def _same_sequence(gold: list[str], answer: list[str], algebra: Algebra) -> bool:
+    return len(gold) == len(answer) and all(_same(g, a, algebra) for g, a in zip(gold, answer, strict=True))
+
+
+def _same_elements(gold: list[str], answer: list[str], algebra: Algebra) -> bool:
+    """Each element of one is an element of the other, in any order."""
+    unmatched = list(answer)
+    for item in gold:
+        match = next((other for other in unmatched if _same(item, other, algebra)), None)
+        if match is None:
+            return False
+        unmatched.remove(match)
+    return not unmatched
+
+
+def _in_order_of_names(items: list[str]) -> list[str]:
+    """The values of ``y=4, x=1`` in the order of their names; other items as they stand."""
+    named = [_named(item, ["="]) for item in items]
+    if all(item.name for item in named) and len({item.name for item in named}) == len(items):
+        named.sort(key=lambda item: item.name)
+    return [item.value for item in named]
+
+
+# ---- Equations and values -------------------------------------------------------------------------------------------
+
+# What stands for itself, and is not computed with.
+_SIGNS = (r"\ldots", r"\infty", r"-\infty", r"\emptyset")
+_GREEK = "alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Delta|Omega"
+_SYMBOL = rf"(?:\\(?:{_GREEK})|[A-Za-z]+'*|\\text\s*\{{[^{{}}]*\}})(?:_\s*\{{?\s*\w+\s*\}}?)?"
+_NAME = re.compile(
+    rf"{_SYMBOL}(?:\s*\(\s*[\w,\s]+\))?|m?\s*\\angle\s*\w+|\|?\s*(?:\\overline\s*\{{)?[A-Z]{{2}}\}}?\s*\|?|\(\s*[a-z](?:\s*,\s*[a-z])+\s*\)"
+)
+_VARIABLE = re.compile(rf"\\(?:{_GREEK}|angle|triangle|text)(?![A-Za-z])|(?<![A-Za-z\\])(?![ei](?![A-Za-z]))[A-Za-z]")
+
+
+class _Named(NamedTuple):
+    name: str
+    sign: str
+    value: str
+
+
+def _named(text: str, signs: list[str]) -> _Named:
+    """``x = 5`` taken apart; without a name, all of it is the value."""
+    sides = split_at(text, signs)
+    if len(sides) == 2 and _NAME.fullmatch(sides[0]) and sides[1]:
+        return _Named(sides[0], "=", sides[1])
+    return _Named("", "", text)
+
+
+def _exact_side(text: str) -> str:
+    r"""Of ``\sqrt{2} \approx 1.41`` the first side, of ``x \approx 1.41`` the second."""
+    sides = [side for side in split_at(text, [r"\approx"]) if side]
+    if len(sides) < 2:
+        return text if not sides else sides[0]
+    return sides[1] if _NAME.fullmatch(sides[0]) else sides[0]
+
+
+def _value_of_equation(text: str) -> str:
+    """The value that an assignment gives; of anything else, all of it."""
+    text = _exact_side(text)
+    sides = split_at(text, ["="])
+    return sides[-1] if len(sides) > 1 and _NAME.fullmatch(sides[0]) and not _RELATION.search(text) else text
+
+
+def _same_single(gold: str, answer: str, algebra: Algebra) -> bool:
+    gold, answer = _exact_side(gold), _exact_side(answer)
+    if _RELATION.search(gold) or _RELATION.search(answer):
+        return algebra.equal(gold, answer)
+    gold_sides, sides = split_at(gold, ["="]), split_at(answer, ["="])
+    if len(sides) > 1 and _NAME.fullmatch(sides[-1]) and not _NAME.fullmatch(sides[0]):
+        sides.reverse()
+    if len(gold_sides) > 1:
+        if not _NAME.fullmatch(gold_sides[0]):
+            return len(sides) > 1 and algebra.equal(gold, answer)
+        if len(sides) > 1 and not _NAME.fullmatch(sides[0]):
+            return algebra.equal(gold, answer)
+        if len(sides) > 1 and _compact(gold_sides[0]) != _compact(sides[0]):
+            return False
+    return _consistent(sides, algebra) and _same_value(gold_sides[-1], sides[-1], algebra)
+
+
+def _consistent(sides: list[str], algebra: Algebra) -> bool:
+    """Whether no side of a chain of equations contradicts the last: ``7 = 5`` is no way to answer 5."""
+    try:
+        return all(_VARIABLE.search(side) or _same_value(sides[-1], side, algebra) for side in sides[:-1])
+    except UnusableGoldError:
+        # Here the "gold" is a side of the answer.
+        return False
+
+
+def _compact(text: str) -> str:
+    return re.sub(r"[\s{}]|\\text", "", text)
+
+
+def _same_value(gold: str, answer: str, algebra: Algebra) -> bool:
+    """One value against another, with units, without names."""
+    (gold, gold_unit), (answer, answer_unit) = split_unit(gold), split_unit(answer)
+    if units_conflict(gold_unit, answer_unit):
+        return False
+    gold_number, answer_number = parse_number(gold), parse_number(answer)
+    if gold_number and answer_number:
+        return same_number(gold_number, answer_number)
+    if (words := read_words(gold)) and not gold_number:
+        return words == read_words(answer)
+    if gold in _SIGNS or answer in _SIGNS:
+        return gold == answer.removeprefix("+")
+    gold_ratio, answer_ratio = parse_ratio(gold), parse_ratio(answer)
+    if gold_ratio and answer_ratio:
+        return gold_ratio == answer_ratio
+    return bool(answer) and algebra.equal(gold, answer)
