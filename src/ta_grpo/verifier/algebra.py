@@ -1,8 +1,9 @@
 """One expression against another: latex2sympy reads them, math-verify compares them.
 
 Runs in the worker processes only. Three things are ours: numbers are compared by relative, not absolute, error
-(math-verify rounds to six decimals, to which all tiny numbers are equal); symbols keep their case; and an expression
-that math-verify calls equal is evaluated at a few points, because its simplifications have thresholds of their own.
+(math-verify rounds to six decimals, to which all tiny numbers are equal); symbols keep their case; and expressions
+in variables are evaluated at a few points first, because simplifications have thresholds of their own and give up on
+much that is equal.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import math_verify
 import sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
 from latex2sympy2_extended.logic import And
+from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
 from ta_grpo.verifier.judge import UnusableGoldError
@@ -33,7 +35,13 @@ _PRECISION = 30
 _SAME_EXACTLY = sympy.Float("1e-25")
 # Floats inside an expression (`2.5\\pi`) were written with unknown care.
 _SAME_ROUNDED = sympy.Float("1e-6")
-_PROBES = (sympy.Rational(7, 5), sympy.Rational(23, 7), sympy.Rational(41, 6))
+_POINTS = tuple(sympy.Rational(*point) for point in ((7, 5), (23, 7), (-11, 6), (41, 6), (-29, 8), (2, 9), (-3, 7)))
+_ENOUGH_POINTS = 4
+# Functions with steps may agree at a few points and differ elsewhere.
+_NOT_ANALYTIC = (
+    sympy.floor, sympy.ceiling, sympy.sign, sympy.Mod, sympy.Piecewise, sympy.Max, sympy.Min, sympy.Sum, sympy.Product,
+    sympy.Integral, sympy.Derivative, sympy.Limit, AppliedUndef,
+)  # fmt: skip
 _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 _JUXTAPOSED_NUMBERS = re.compile(r"\d\s+\.?\d")
 
@@ -51,12 +59,13 @@ class MathVerify:
             raise UnusableGoldError(gold)
         if parsed_answer is None:
             return False
-        if _is_numeric(parsed_gold) and _is_numeric(parsed_answer):
-            return _same_numeric(gold, parsed_gold, answer, parsed_answer)
-        same = math_verify.verify(
-            [parsed_gold], [parsed_answer], timeout_seconds=None, allow_set_relation_comp=True
-        )
-        return bool(same) and not _differ_somewhere(parsed_gold, parsed_answer)
+        try:
+            if _is_numeric(parsed_gold) and _is_numeric(parsed_answer):
+                return _same_numeric(gold, parsed_gold, answer, parsed_answer)
+            return _same_symbolic(parsed_gold, parsed_answer)
+        except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError):
+            # sympy's ways to say that an expression has no value (7/0, \infty - \infty, 3 < i).
+            return False
 
 
 @functools.lru_cache(maxsize=1024)
@@ -134,27 +143,42 @@ def _same_evaluated(one: sympy.Expr, other: sympy.Expr) -> bool:
         return True
     if one.is_Rational and other.is_Rational:
         return False
+    tolerance = _SAME_ROUNDED if one.has(sympy.Float) or other.has(sympy.Float) else _SAME_EXACTLY
+    return _close(one, other, tolerance)
+
+
+def _close(one: sympy.Expr, other: sympy.Expr, tolerance: sympy.Float) -> bool:
+    """Whether two numbers agree to a relative error; never for what is not finite."""
     scale = max(abs(sympy.N(one, _PRECISION)), abs(sympy.N(other, _PRECISION)))
     difference = abs(sympy.N(one - other, _PRECISION))
-    if not (scale.is_finite and difference.is_finite):
-        return False
-    tolerance = _SAME_ROUNDED if one.has(sympy.Float) or other.has(sympy.Float) else _SAME_EXACTLY
-    return bool(difference <= tolerance * scale)
+    return bool(scale.is_finite and difference.is_finite and difference <= tolerance * scale)
 
 
-def _differ_somewhere(gold: Any, answer: Any) -> bool:
-    """Whether two expressions in variables are clearly different at one of a few points."""
+def _same_symbolic(gold: Any, answer: Any) -> bool:
+    """Expressions in variables, equations, inequalities and sets."""
     if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
+        return math_verify.verify([gold], [answer], timeout_seconds=None, allow_set_relation_comp=True)
+    verdicts = _agreement_at_points(gold, answer)
+    if False in verdicts:
         return False
+    if len(verdicts) >= _ENOUGH_POINTS and not gold.has(*_NOT_ANALYTIC) and not answer.has(*_NOT_ANALYTIC):
+        return True
+    return math_verify.verify([gold], [answer], timeout_seconds=None)
+
+
+def _agreement_at_points(gold: sympy.Expr, answer: sympy.Expr) -> list[bool]:
+    """Whether the expressions agree, at each of a few points where both are real numbers.
+
+    One point where they do not is a proof. Agreement to 25 digits at several points of both signs is as good as one,
+    for elementary functions.
+    """
+    tolerance = _SAME_ROUNDED if gold.has(sympy.Float) or answer.has(sympy.Float) else _SAME_EXACTLY
+    gold, answer = gold.doit(), answer.doit()
     symbols = sorted(gold.free_symbols | answer.free_symbols, key=str)
-    for shift in range(len(_PROBES)):
-        point = dict(zip(symbols, itertools.islice(itertools.cycle(_PROBES), shift, None), strict=False))
-        try:
-            one, other = (sympy.N(expression.doit().subs(point), _PRECISION) for expression in (gold, answer))
-            difference, scale = abs(one - other), max(abs(one), abs(other))
-            if difference > _SAME_ROUNDED * scale:
-                return True
-        except (TypeError, ValueError, AttributeError):
-            # Not a number there (an integral, an unknown function): math-verify's word stands.
-            continue
-    return False
+    verdicts = []
+    for shift in range(len(_POINTS)):
+        point = dict(zip(symbols, itertools.islice(itertools.cycle(_POINTS), shift, None), strict=False))
+        one, other = gold.subs(point), answer.subs(point)
+        if sympy.N(one, _PRECISION).is_Float and sympy.N(other, _PRECISION).is_Float:
+            verdicts.append(_close(one, other, tolerance))
+    return verdicts

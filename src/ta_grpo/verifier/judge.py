@@ -192,9 +192,10 @@ def _structure(text: str) -> _Structure:
     if name:
         structure = _structure(value)
         return structure if structure.kind != "single" else _Structure("single", [text])
-    if r"\pm" in text and not _RELATION.search(text):
-        return _elements("list", [text])
-    return _bracketed(text) or _Structure("single", [text])
+    if bracketed := _bracketed(text):
+        return bracketed
+    written_out = _elements("list", [text])
+    return written_out if len(written_out.items) > 1 else _Structure("single", [text])
 
 
 def _is_set_expression(structure: _Structure) -> bool:
@@ -279,7 +280,7 @@ def _in_order_of_names(items: list[str]) -> list[str]:
 # What stands for itself, and is not computed with.
 _SIGNS = (r"\ldots", r"\infty", r"-\infty", r"\emptyset")
 _GREEK = "alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Delta|Omega"
-_SYMBOL = rf"(?:\\(?:{_GREEK})|[A-Za-z]+'*|\\text\s*\{{[^{{}}]*\}})(?:_\s*\{{?\s*\w+\s*\}}?)?"
+_SYMBOL = rf"(?:\\(?:{_GREEK})|[A-Za-z]+'*|\\text\s*\{{[^{{}}]*\}})(?:_\s*(?:\w|\{{[^{{}}]*\}}))?"
 _NAME = re.compile(
     rf"{_SYMBOL}(?:\s*\(\s*[\w,\s]+\))?|m?\s*\\angle\s*\w+|\|?\s*(?:\\overline\s*\{{)?[A-Z]{{2}}\}}?\s*\|?|\(\s*[a-z](?:\s*,\s*[a-z])+\s*\)"
 )

@@ -38,7 +38,9 @@ def read_option(text: str) -> Option | None:
 
 def without_text_command(text: str) -> str:
     r"""``\text{June} 20`` as ``June 20``."""
-    return re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text).strip()
+    while (bare := re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)) != text:
+        text = bare
+    return text.strip()
 
 
 # ---- Units ----------------------------------------------------------------------------------------------------------
@@ -99,7 +101,7 @@ _NOT_UNITS = frozenset(
 )
 _UNIT_TEXT = r"\\text\s*\{(?P<unit>[^{}]*)\}\s*(?:\^\s*\{?\s*-?\d\s*\}?)?"
 _TRAILING_UNIT = re.compile(rf"(?P<core>.*\S)(?P<all>\s*(?:[/.]|\\cdot)?\s*{_UNIT_TEXT})", re.DOTALL)
-_DEGREES = re.compile(r"(?P<core>.*\S)\s*(?P<all>\^\\circ(?:\s*(?:\\text\s*\{\s*)?[CF](?:\s*\})?)?)", re.DOTALL)
+_DEGREES = re.compile(r"(?!.*\\(?:sin|cos|tan|cot|sec|csc))(?P<core>.*\S)\s*(?P<all>\^\\circ(?:\s*(?:\\text\s*\{\s*)?[CF](?:\s*\})?)?)", re.DOTALL)
 _PLAIN_UNIT = re.compile(r"(?P<core>.*[\d})])(?P<gap>\s*)(?P<all>[A-Za-z]+(?:[ /.]+[A-Za-z]+)*(?:\^\{?\d\}?)?)", re.DOTALL)
 _CURRENCY = re.compile(r"(?P<all>[€£¥₹])\s*(?P<core>.+)", re.DOTALL)
 
@@ -192,7 +194,9 @@ def read_words(text: str) -> tuple[str, ...] | None:
     if not any(len(word) > 1 for word in named):
         return None
     words = [_SHORT.get(word, word) for word in words]
-    words = [word for word in words if word not in ("a", "an", "the")] or words
+    # The A of "A and B" is no article.
+    articles = ("an", "the") if re.match(r"\s*A\s+(?:and|or)\b", bare) else ("a", "an", "the")
+    words = [word for word in words if word not in articles] or words
     return tuple(sorted(words) if set(words) & set(_MONTHS) else words)
 
 
