@@ -288,3 +288,14 @@ def _hardware() -> dict[str, Any]:
 def _sha256(file: Path) -> str:
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def is_begun(run_dir: Path) -> bool:
+    """Whether a directory holds a run, finished or not."""
+    return (run_dir / "config.json").exists()
+
+
+def is_finished(run_dir: Path) -> bool:
+    """Whether the run in a directory has come to its end."""
+    manifest = run_dir / "manifest.json"
+    return manifest.exists() and json.loads(manifest.read_text(encoding="utf-8"))["finished"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
@@ -31,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Before any verb imports torch or a Hub client: idle threads do not spin, and nothing is reported home.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    # TRL still sets names that transformers has deprecated; its users can do nothing about it.
+    warnings.filterwarnings("ignore", category=FutureWarning, message=r".*gradient_checkpointing.*deprecated")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:
         code = app(

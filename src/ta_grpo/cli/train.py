@@ -18,7 +18,9 @@ def train(
     flags: flags_of(TrainSettings) = None,  # pyright: ignore[reportInvalidTypeForm]
     *,
     config: ConfigFile = None,
-    dry_run: Annotated[bool, Parameter(negative="", help="Print the settings and the batch arithmetic, and stop.")] = False,
+    dry_run: Annotated[
+        bool, Parameter(negative="", help="Print the settings and the batch arithmetic, and stop.")
+    ] = False,
     json: Annotated[bool, Parameter(negative="", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a model with TA-GRPO.
@@ -39,7 +41,10 @@ def train(
     else:
         print_pairs(
             f"Trained: {run_dir}",
-            [("steps", last.get("step", 0)), *((f"last {name}", f"{last[name]:.3g}") for name in _SHOWN if last.get(name))],
+            [
+                ("steps", last.get("step", 0)),
+                *((f"last {name}", f"{last[name]:.3g}") for name in _SHOWN if last.get(name)),
+            ],
         )
 
 

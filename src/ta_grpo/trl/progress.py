@@ -27,7 +27,6 @@ class TrainingProgress(TrainerCallback):
             console=self.console,
         )
         self.title = title
-        self.figures = ""
         self._started = self._last_line = 0.0
         self._first_step = 0
         self._tokens_before: float | None = None
@@ -60,24 +59,21 @@ class TrainingProgress(TrainerCallback):
             if self._tokens_before is not None and now > self._time_before:
                 parts.append(f"{(tokens - self._tokens_before) / (now - self._time_before):,.0f} tok/s")
             self._tokens_before, self._time_before = tokens, now
-        self.figures = "  ".join(parts)
+        if state.is_world_process_zero:
+            self._show(state, "  ".join(parts), now)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not state.is_world_process_zero:
-            return
-        self.progress.update(self._task, completed=state.global_step, figures=self.figures)
-        now = time.monotonic()
-        if not self.console.is_terminal and (
-            now - self._last_line > _LINE_EVERY or state.global_step == state.max_steps
-        ):
+        self.progress.update(self._task, completed=state.global_step)
+
+    def _show(self, state: Any, figures: str, now: float) -> None:
+        self.progress.update(self._task, completed=state.global_step, figures=figures)
+        due = now - self._last_line > _LINE_EVERY or state.global_step == state.max_steps
+        if not self.console.is_terminal and due:
             self._last_line = now
-            left = (now - self._started) / (state.global_step - self._first_step)
-            left *= state.max_steps - state.global_step
-            self.console.print(
-                f"{self.title}: step {state.global_step}/{state.max_steps}  {self.figures}  "
-                f"{int(left) // 60}:{int(left) % 60:02d} left",
-                highlight=False,
-            )
+            steps_done = max(state.global_step - self._first_step, 1)
+            left = int((now - self._started) / steps_done * (state.max_steps - state.global_step))
+            step = f"step {state.global_step}/{state.max_steps}"
+            self.console.print(f"{self.title}: {step}  {figures}  {left // 60}:{left % 60:02d} left", highlight=False)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.close()

@@ -18,11 +18,12 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import PrinterCallback
+from transformers.utils import logging as transformers_logging
 
 from ..errors import UserError
 from ..models import load_tokenizer, resolve_model
 from ..questions import QuestionSet, as_train_rows, load_questions
-from ..rundir import RunDir
+from ..rundir import RunDir, is_finished
 from ..settings import check_names, help_of, typed_settings
 from .checks import check_train_dataset
 from .config import TAGRPOConfig
@@ -55,9 +56,13 @@ def train(settings: TrainSettings) -> Path:
         {"questions": questions.path} if questions.path is not None else {},
     )
     run.check(settings.resume, FREE_TO_CHANGE)
+    if settings.resume and is_finished(settings.output_dir):
+        logger.warning("%s has already finished; nothing is left to do", settings.output_dir)
+        return settings.output_dir
     model = resolve_model(settings.model)
     dataset = training_rows(settings, questions, load_tokenizer(model))
     check_train_dataset(dataset, config)
+    transformers_logging.disable_progress_bar()  # one display is enough
     # TRL gives each process its seed after the model is made; adapters are random.
     torch.manual_seed(settings.seed)
     trainer = TAGRPOTrainer(
@@ -109,8 +114,9 @@ def trainer_config(settings: TrainSettings) -> TAGRPOConfig:
     values["output_dir"] = str(settings.output_dir)
     values.setdefault("logging_steps", 1)
     values.setdefault("disable_tqdm", True)
-    if not torch.cuda.is_available() and "bf16" not in values:
-        values["bf16"] = False
+    if not torch.cuda.is_available():
+        values.setdefault("bf16", False)
+        values.setdefault("dataloader_pin_memory", False)
     if settings.questions_per_step is not None:
         values["gradient_accumulation_steps"] = _passes_of_a_step(settings, values)
     try:
