@@ -16,7 +16,7 @@ from cyclopts import Parameter
 from ..errors import UserError
 from ..rundir import is_begun, is_finished
 from ..trl.train_settings import TrainSettings
-from .output import print_json, print_pairs, print_table
+from .output import AsJson, print_json, print_pairs, print_table
 
 if TYPE_CHECKING:
     from ..evaluation import Evaluation
@@ -39,7 +39,7 @@ def demo(
     test_questions: Annotated[int, Parameter(help="Questions of the evaluation.")] = 100,
     seed: Annotated[int, Parameter(help="Seed of training and sampling.")] = 0,
     resume: Annotated[bool, Parameter(negative="", help="Go on with an interrupted demo.")] = False,
-    json: Annotated[bool, Parameter(negative="", help="Print the result as JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Train the embedded policy with GRPO and with TA-GRPO, evaluate base and both, and show the result."""
     if steps < 1 or test_questions < 2:

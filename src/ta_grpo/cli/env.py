@@ -7,13 +7,11 @@ import importlib.util
 import os
 import platform
 from dataclasses import asdict, dataclass
-from typing import Annotated
 
-from cyclopts import Parameter
 from packaging.requirements import Requirement
 from rich.table import Table
 
-from .output import print_json, print_pairs, print_table
+from .output import AsJson, print_json, print_pairs, print_table
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Package:
         return "ok" if within else "outside the tested range"
 
 
-def env(*, json: Annotated[bool, Parameter(negative="", help="Print the result as JSON.")] = False) -> None:
+def env(*, json: AsJson = False) -> None:
     """Show what is installed, against the tested versions, and what this machine can run."""
     packages = installed_packages()
     machine = _machine()

@@ -35,10 +35,9 @@ def flags_of(settings: type) -> Any:
             words = dict[str, str] | None
         else:
             words = str | None
-        shown = False if default in (None, "", {}, Path()) else str(default).lower() if hint is bool else str(default)
-        parameter = Parameter(
-            help=field.metadata["help"], show_default=(lambda _, text=shown: text) if shown else False
-        )
+        shown = "" if default in (None, {}, Path()) else str(default).lower() if hint is bool else str(default)
+        show_default = (lambda _, text=shown: text) if shown else False
+        parameter = Parameter(help=field.metadata["help"], show_default=show_default)
         flags.append((field.name, Annotated[words, parameter], None))
     made = dataclasses.make_dataclass(f"{settings.__name__}Flags", flags, kw_only=True)
     made.__module__ = __name__  # cyclopts takes a class of the module `types` for a single value

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
+from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
+
+AsJson = Annotated[bool, Parameter(negative="", help="Print the result as JSON.")]
 
 
 def print_json(result: Any) -> None:

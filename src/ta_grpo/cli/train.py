@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from ..rundir import read_jsonl
 from ..trl.train_settings import TrainSettings
 from .flags import ConfigFile, flags_of, resolve
-from .output import print_json, print_pairs
+from .output import AsJson, print_json, print_pairs
 
 _SHOWN = ("reward", "questions/original/mixed", "questions/joint/mixed", "loss", "completions/mean_length")
 
@@ -18,16 +18,14 @@ def train(
     flags: flags_of(TrainSettings) = None,  # pyright: ignore[reportInvalidTypeForm]
     *,
     config: ConfigFile = None,
-    dry_run: Annotated[
-        bool, Parameter(negative="", help="Print the settings and the batch arithmetic, and stop.")
-    ] = False,
-    json: Annotated[bool, Parameter(negative="", help="Print the result as JSON.")] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Print settings and batch arithmetic, and stop.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Train a model with TA-GRPO.
 
     Any other setting of TRL's GRPOConfig is taken in the YAML file by its name, or as --trl.KEY VALUE.
     """
-    settings = resolve(TrainSettings, flags, config, also={"trl": _trl_names()} if config is not None else {"trl": ()})
+    settings = resolve(TrainSettings, flags, config, also={"trl": _trl_names() if config is not None else ()})
     if dry_run:
         _dry_run(settings, json)
         return
@@ -39,13 +37,8 @@ def train(
     if json:
         print_json({"run_dir": str(run_dir), "steps": last.get("step", 0), "last_metrics": last})
     else:
-        print_pairs(
-            f"Trained: {run_dir}",
-            [
-                ("steps", last.get("step", 0)),
-                *((f"last {name}", f"{last[name]:.3g}") for name in _SHOWN if last.get(name)),
-            ],
-        )
+        figures = [(f"last {name}", f"{last[name]:.3g}") for name in _SHOWN if last.get(name) is not None]
+        print_pairs(f"Trained: {run_dir}", [("steps", last.get("step", 0)), *figures])
 
 
 def _trl_names() -> list[str]:
