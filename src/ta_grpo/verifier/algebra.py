@@ -26,6 +26,9 @@ from ta_grpo.verifier.judge import UnusableGoldError
 from ta_grpo.verifier.notation import split_at
 from ta_grpo.verifier.numerals import Number, parse_number, same_number
 
+# sympy's annotations are far wider than what it returns.
+Expr = Any
+
 # Its only messages are that its timeouts are off, which is meant: SIGALRM cannot interrupt big integers.
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
@@ -91,7 +94,7 @@ def _parse(text: str) -> Any:
     except Exception:  # noqa: BLE001 - the parser raises bare exceptions of many kinds for what it cannot read
         return None
     if isinstance(parsed, sympy.Basic):
-        parsed = parsed.xreplace({symbol: sympy.I for symbol in parsed.free_symbols if symbol.name == "i"})
+        parsed = parsed.xreplace({symbol: sympy.I for symbol in parsed.free_symbols if str(symbol) == "i"})
     return parsed
 
 
@@ -116,7 +119,7 @@ def _is_numeric(expression: Any) -> bool:
     return isinstance(expression, sympy.Expr) and not expression.free_symbols and expression.is_number
 
 
-def _same_numeric(gold_text: str, gold: sympy.Expr, answer_text: str, answer: sympy.Expr) -> bool:
+def _same_numeric(gold_text: str, gold: Expr, answer_text: str, answer: Expr) -> bool:
     """Two numbers, at least one of which is not written out."""
     gold_number, answer_number = parse_number(gold_text), parse_number(answer_text)
     if gold_number and not answer_number:
@@ -126,18 +129,19 @@ def _same_numeric(gold_text: str, gold: sympy.Expr, answer_text: str, answer: sy
     return _same_evaluated(gold, answer)
 
 
-def _same_as_written(number: Number, written: sympy.Expr, expression: sympy.Expr) -> bool:
+def _same_as_written(number: Number, written: Expr, expression: Expr) -> bool:
     """A number that is written out against an expression: a decimal by its own digits, an integer exactly."""
     if number.ulp is None and not number.percent:
         return _same_evaluated(sympy.Rational(number.value.numerator, number.value.denominator), expression)
     value = sympy.N(expression.doit(), _PRECISION)
     if not value.is_Float and not value.is_Rational:
         return False
-    exact = Number(Fraction(sympy.Rational(value).p, sympy.Rational(value).q))
+    rational: Any = sympy.Rational(value)
+    exact = Number(Fraction(rational.p, rational.q))
     return same_number(number, exact) or _same_evaluated(written, expression)
 
 
-def _same_evaluated(one: sympy.Expr, other: sympy.Expr) -> bool:
+def _same_evaluated(one: Expr, other: Expr) -> bool:
     one, other = one.doit(), other.doit()
     if one == other:
         return True
@@ -147,7 +151,7 @@ def _same_evaluated(one: sympy.Expr, other: sympy.Expr) -> bool:
     return _close(one, other, tolerance)
 
 
-def _close(one: sympy.Expr, other: sympy.Expr, tolerance: sympy.Float) -> bool:
+def _close(one: Expr, other: Expr, tolerance: sympy.Float) -> bool:
     """Whether two numbers agree to a relative error; never for what is not finite."""
     scale = max(abs(sympy.N(one, _PRECISION)), abs(sympy.N(other, _PRECISION)))
     difference = abs(sympy.N(one - other, _PRECISION))
@@ -156,7 +160,7 @@ def _close(one: sympy.Expr, other: sympy.Expr, tolerance: sympy.Float) -> bool:
 
 def _same_symbolic(gold: Any, answer: Any) -> bool:
     """Expressions in variables, equations, inequalities and sets."""
-    if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
+    if not all(isinstance(side, sympy.Expr) for side in (gold, answer)):
         return math_verify.verify([gold], [answer], timeout_seconds=None, allow_set_relation_comp=True)
     verdicts = _agreement_at_points(gold, answer)
     if False in verdicts:
@@ -166,7 +170,7 @@ def _same_symbolic(gold: Any, answer: Any) -> bool:
     return math_verify.verify([gold], [answer], timeout_seconds=None)
 
 
-def _agreement_at_points(gold: sympy.Expr, answer: sympy.Expr) -> list[bool]:
+def _agreement_at_points(gold: Expr, answer: Expr) -> list[bool]:
     """Whether the expressions agree, at each of a few points where both are real numbers.
 
     One point where they do not is a proof. Agreement to 25 digits at several points of both signs is as good as one,
@@ -174,7 +178,7 @@ def _agreement_at_points(gold: sympy.Expr, answer: sympy.Expr) -> list[bool]:
     """
     tolerance = _SAME_ROUNDED if gold.has(sympy.Float) or answer.has(sympy.Float) else _SAME_EXACTLY
     gold, answer = gold.doit(), answer.doit()
-    symbols = sorted(gold.free_symbols | answer.free_symbols, key=str)
+    symbols = sorted({*gold.free_symbols, *answer.free_symbols}, key=str)
     verdicts = []
     for shift in range(len(_POINTS)):
         point = dict(zip(symbols, itertools.islice(itertools.cycle(_POINTS), shift, None), strict=False))

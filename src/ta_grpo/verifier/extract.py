@@ -16,6 +16,7 @@ Numbers that merely stand in the text are never taken for an answer.
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -129,7 +130,5 @@ def _stated_answer(text: str) -> str | None:
 
 
 def _last_match(pattern: re.Pattern[str], text: str, start: int = 0) -> re.Match[str] | None:
-    last = None
-    for last in pattern.finditer(text, start):
-        pass
-    return last
+    last = collections.deque(pattern.finditer(text, start), maxlen=1)
+    return last[0] if last else None

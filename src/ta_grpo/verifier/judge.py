@@ -5,18 +5,23 @@ numbers are compared here. What is left, one expression against another, is alge
 
 Policies, where people differ:
 
-* Units: a unit may be left out; two different units of measurement are wrong (``12 cm``, ``12 m``); nothing is converted.
+* Units: a unit may be left out; two different units of measurement are wrong (``12 cm``, ``12 m``); nothing is
+  converted.
 * Percent: ``35\%`` is 35 and 0.35; but 35 is not 0.35.
-* Decimals stand for an exact value from six significant digits on; a rounded reference is what it is (33.3 is not 100/3).
+* Decimals stand for an exact value from six significant digits on; a rounded reference is what it is (33.3 is not
+  100/3).
 * The base of a numeral may be left out; another base is wrong.
 * Lists and sets have no order, and each element once; tuples and intervals have. A bare list may stand for a tuple in
   its order, ``x=1, y=4`` for (1, 4); a set may not. A column or row vector may be written as a tuple.
 * Part of a list, or more than the list, is wrong: ``27`` for ``8, 27``, and ``\pm 7`` for ``7``.
-* An equation names its value: of ``x = 6/2 = 3`` the last side counts, and ``x = 7 = 3`` contradicts itself and is wrong.
+* An equation names its value: of ``x = 6/2 = 3`` the last side counts, and ``x = 7 = 3`` contradicts itself and is
+  wrong.
 * ``\sqrt{2} \approx 1.41`` is read as its exact side.
 * Ratios are compared as quotients (2:3 is 4:6); with two digits behind the colon they are times of day.
+* ``1.6e-19`` is a number, never a multiple of Euler's e; two numbers with a blank between are no product.
 * Option letters are capitals; where the reference is one, a letter with its text (``(B) 12``) counts, several do not.
-* Words: case, articles, punctuation and the order of day and month do not count. Symbols have case: ``a`` is not ``A``.
+* Words: case, articles, punctuation and the order of day and month do not count. Symbols have case: ``a`` is not
+  ``A``.
 * An interval may be written as an inequality, and the other way round.
 """
 
@@ -171,7 +176,10 @@ class _Structure(NamedTuple):
 
 
 _SEPARATORS = (",", ";", r"\text{and}", r"\text{or}")
-_MATRIX = re.compile(r"\\begin\s*\{(?P<name>[bpBV]?matrix|array|smallmatrix)\}(?:\s*\{[^{}]*\})?(?P<body>.*)\\end\s*\{(?P=name)\}", re.DOTALL)
+_MATRIX = re.compile(
+    r"\\begin\s*\{(?P<name>[bpBV]?matrix|array|smallmatrix)\}(?:\s*\{[^{}]*\})?(?P<body>.*)\\end\s*\{(?P=name)\}",
+    re.DOTALL,
+)
 _SET_OPERATOR = re.compile(r"\\(?:cup|cap|setminus|mathbb|emptyset|in|notin)(?![A-Za-z])")
 _RELATION = re.compile(r"[<>]|\\(?:leq|geq|neq)(?![A-Za-z])")
 

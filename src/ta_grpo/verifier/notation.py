@@ -48,10 +48,11 @@ _SIGNS = str.maketrans(
     }
 )
 _GREEK = {
-    **dict(zip("αβγδεζηθικλμνξρστυφχψω", (
-        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi psi omega"
-    ).split(), strict=True)),
-    **dict(zip("ΓΔΘΛΞΠΣΦΨΩ", "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split(), strict=True)),
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ζ": "zeta", "η": "eta", "θ":
+    "theta", "ι": "iota", "κ": "kappa", "λ": "lambda", "μ": "mu", "ν": "nu", "ξ": "xi", "ρ": "rho", "σ":
+    "sigma", "τ": "tau", "υ": "upsilon", "φ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega", "Γ": "Gamma", "Δ":
+    "Delta", "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi", "Ω":
+    "Omega",
 }  # fmt: skip
 _GREEK_SIGNS = str.maketrans({sign: f"\\{name} " for sign, name in _GREEK.items()})
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "0123456789+-=()ni")
@@ -82,8 +83,12 @@ _REWRITES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = 
          r"\s*(?=\{)", r"\\text"),
         (r"\\[dtc]frac", r"\\frac"),
         (r"\\[dt]binom", r"\\binom"),
-        (r"\\(?:lbrace|lbrack|langle)(?![A-Za-z])", lambda m: {"lbrace": r"\{", "lbrack": "[", "langle": "("}[m[0][1:]]),
-        (r"\\(?:rbrace|rbrack|rangle)(?![A-Za-z])", lambda m: {"rbrace": r"\}", "rbrack": "]", "rangle": ")"}[m[0][1:]]),
+        (r"\\lbrace(?![A-Za-z])", r"\\{"),
+        (r"\\rbrace(?![A-Za-z])", r"\\}"),
+        (r"\\lbrack(?![A-Za-z])", "["),
+        (r"\\rbrack(?![A-Za-z])", "]"),
+        (r"\\langle(?![A-Za-z])", "("),
+        (r"\\rangle(?![A-Za-z])", ")"),
         (r"\\(?:le|leqslant)(?![A-Za-z])|<=|=<", r"\\leq "),
         (r"\\(?:ge|geqslant)(?![A-Za-z])|>=", r"\\geq "),
         (r"\\ne(?![A-Za-z])|!=", r"\\neq "),
@@ -180,7 +185,9 @@ def _braced_arguments(text: str) -> str:
     return "".join(result) + text[position:]
 
 
-_TOKEN = re.compile(r"\\begin\s*\{[^{}]*\}|\\end\s*\{[^{}]*\}|\\text\s*\{\s*(?:and|or)\s*\}|\\[A-Za-z]+|\\.|.", re.DOTALL)
+_TOKEN = re.compile(
+    r"\\begin\s*\{[^{}]*\}|\\end\s*\{[^{}]*\}|\\text\s*\{\s*(?:and|or)\s*\}|\\[A-Za-z]+|\\.|.", re.DOTALL
+)
 _OPENING = ("(", "[", "{", r"\{")
 _CLOSING = (")", "]", "}", r"\}")
 

@@ -43,23 +43,20 @@ class Number:
 _DECIMAL = r"(?:\d{1,3}(?:(?:,|\s)\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)"
 _SIMPLE = re.compile(rf"(?P<sign>[-+]?)\s*(?P<decimal>{_DECIMAL})")
 _POWER = r"10\s*\^\s*(?:\{\s*(?P<braced>[-+]?\s*\d+)\s*\}|(?P<bare>\d))"
-_SCIENTIFIC = re.compile(
-    rf"(?P<sign>[-+]?)\s*(?:(?P<decimal>{_DECIMAL})\s*(?:\\times|\\cdot|x|X)\s*)?{_POWER}"
-)
+_SCIENTIFIC = re.compile(rf"(?P<sign>[-+]?)\s*(?:(?P<decimal>{_DECIMAL})\s*(?:\\times|\\cdot|x|X)\s*)?{_POWER}")
 _RATIO = re.compile(
     rf"(?P<sign>[-+]?)\s*(?P<whole>\d+)?\s*(?P<gap>\s?)"
     rf"(?:\\frac\s*\{{\s*(?P<top>[-+]?\s*{_DECIMAL})\s*\}}\s*\{{\s*(?P<bottom>[-+]?\s*{_DECIMAL})\s*\}}"
     rf"|(?<!\d)(?P<plain_top>\d+)\s*/\s*(?P<plain_bottom>\d+))"
 )
-_REPEATING = re.compile(r"(?P<sign>[-+]?)(?P<whole>\d*)\.(?P<fixed>\d*)\\(?:overline|bar)\s*\{\s*(?P<repeated>\d+)\s*\}")
-_WORDS = dict(
-    zip(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen twenty".split(),
-        range(21),
-        strict=True,
-    )
+_REPEATING = re.compile(
+    r"(?P<sign>[-+]?)(?P<whole>\d*)\.(?P<fixed>\d*)\\(?:overline|bar)\s*\{\s*(?P<repeated>\d+)\s*\}"
 )
+_NUMBER_NAMES = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+]  # fmt: skip
+_WORDS: dict[str, int] = {name: number for number, name in enumerate(_NUMBER_NAMES)}
 _MULTIPLES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _MULTIPLE = re.compile(rf"(?P<number>.*[\d}}])\s*(?:\\text\s*\{{\s*)?(?P<word>{'|'.join(_MULTIPLES)})(?:\s*\}})?")
 
@@ -165,8 +162,7 @@ def _same_value(one: Number, other: Number) -> bool:
     difference = abs(one.value - other.value)
     if max(number.digits for number in decimals) >= _FLOAT_DIGITS and difference <= _FLOAT_NOISE * abs(one.value):
         return True
-    assert coarse.ulp
-    return coarse.digits >= MIN_DIGITS and difference < coarse.ulp
+    return coarse.digits >= MIN_DIGITS and difference < (coarse.ulp or 0)
 
 
 def parse_ratio(text: str) -> tuple[Fraction, ...] | None:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from ta_grpo.errors import UserError
 
@@ -46,7 +47,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
-        self._process = subprocess.Popen(  # noqa: S603 - our own module, run by this interpreter
+        self._process = subprocess.Popen(
             # -P: the current folder is not a place to import from; a user's json.py there must not shadow ours.
             [sys.executable, "-P", "-m", "ta_grpo.verifier.worker"],
             stdin=subprocess.PIPE,
@@ -54,12 +55,13 @@ class _Worker:
             stderr=self._stderr,
             env=_worker_environment(),
         )
+        self._stdin, self._stdout = cast(BinaryIO, self._process.stdin), cast(BinaryIO, self._process.stdout)
         self.pid = self._process.pid
         self._unread = b""
+        self._last_words = ""
         try:
             self._receive(START_TIMEOUT_SECONDS)
         except (TimeoutError, _WorkerDiedError) as problem:
-            # A process that was killed from outside has a negative code; give the one that spoke its say.
             self.kill()
             raise UserError(
                 f"the answer checker's worker process could not start ({_reason(problem, self._process.returncode)}); "
@@ -69,25 +71,23 @@ class _Worker:
 
     def compare(self, gold: str, answer: str, timeout: float) -> str:
         """The outcome; raises TimeoutError past the deadline and _WorkerDiedError if the process ended."""
-        assert self._process.stdin is not None
         message = json.dumps({"gold": gold, "answer": answer, "timeout": timeout}) + "\n"
         try:
-            self._process.stdin.write(message.encode("ascii"))
-            self._process.stdin.flush()
+            self._stdin.write(message.encode("ascii"))
+            self._stdin.flush()
         except OSError as problem:
             raise _WorkerDiedError from problem
         return self._receive(timeout)["outcome"]
 
     def _receive(self, timeout: float) -> dict:
-        assert self._process.stdout is not None
         deadline = time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
+            selector.register(self._stdout, selectors.EVENT_READ)
             while b"\n" not in self._unread:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0 or not selector.select(remaining):
                     raise TimeoutError
-                received = os.read(self._process.stdout.fileno(), 65536)
+                received = os.read(self._stdout.fileno(), 65536)
                 if not received:
                     raise _WorkerDiedError
                 self._unread += received
@@ -104,9 +104,9 @@ class _Worker:
         if not self._stderr.closed:
             self._stderr.seek(0)
             self._last_words = self._stderr.read().decode(errors="replace")[-1000:].strip()
-        for file in (self._process.stdin, self._process.stdout, self._stderr):
+        for file in (self._stdin, self._stdout, self._stderr):
             with contextlib.suppress(OSError):
-                file.close()  # pyright: ignore[reportOptionalMemberAccess]
+                file.close()
 
 
 def _reason(problem: Exception, returncode: int | None) -> str:

@@ -80,10 +80,7 @@ def verify_many(pairs: Iterable[tuple[str, str]], timeout: float = DEFAULT_TIMEO
     compared = dict(zip(open_pairs, pool.compare_many(open_pairs, timeout), strict=True))  # pyright: ignore[reportArgumentType]
     for pair, outcome in compared.items():
         _remember(pair, outcome)
-    return [
-        Verdict(outcome or compared[pair], pair[1])
-        for pair, outcome in zip(asked, outcomes, strict=True)
-    ]
+    return [Verdict(outcome or compared[pair], pair[1]) for pair, outcome in zip(asked, outcomes, strict=True)]
 
 
 def _gold_text(gold: object) -> str:

@@ -11,9 +11,12 @@ from typing import NamedTuple
 # ---- Option letters -------------------------------------------------------------------------------------------------
 
 _LETTER = "(?P<letter>[A-J])"
-_ONLY_LETTER = re.compile(rf"(?:(?:option|choice|answer)\s*:?\s*)?(?:\(\s*{_LETTER}\s*\)|{_LETTER.replace('letter', 'bare')})\.?")
+_ONLY_LETTER = re.compile(
+    rf"(?:(?:option|choice|answer)\s*:?\s*)?(?:\(\s*{_LETTER}\s*\)|{_LETTER.replace('letter', 'bare')})\.?"
+)
 _LETTER_AND_TEXT = re.compile(
-    rf"(?:\(\s*{_LETTER}\s*\)(?=\s|\d)|{_LETTER.replace('letter', 'bare')}\s*[.:)](?=\s|\d))\s*(?P<rest>\S.*)", re.DOTALL
+    rf"(?:\(\s*{_LETTER}\s*\)(?=\s|\d)|{_LETTER.replace('letter', 'bare')}\s*[.:)](?=\s|\d))\s*(?P<rest>\S.*)",
+    re.DOTALL,
 )
 _ANOTHER_LETTER = re.compile(r"\b[A-J]\b|^\s*(?:or|and)\b")
 
@@ -30,9 +33,9 @@ def read_option(text: str) -> Option | None:
     bare = " ".join(without_text_command(text).split())
     if only := _ONLY_LETTER.fullmatch(bare):
         return Option(only["letter"] or only["bare"], "")
-    if both := _LETTER_AND_TEXT.fullmatch(bare):
-        if not _ANOTHER_LETTER.search(both["rest"]):
-            return Option(both["letter"] or both["bare"], both["rest"])
+    both = _LETTER_AND_TEXT.fullmatch(bare)
+    if both and not _ANOTHER_LETTER.search(both["rest"]):
+        return Option(both["letter"] or both["bare"], both["rest"])
     return None
 
 
@@ -95,14 +98,21 @@ _SPELLINGS = {
 }
 _UNIT_NAMES = {spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings.split()}
 # Words behind a number that change what it is.
-_NOT_UNITS = frozenset(
-    "million billion trillion thousand hundred dozen half quarter third halves quarters thirds and or not no if for "
-    "when where mod modulo plus minus times squared cubed choose factorial base by to of than less more".split()
-)
+_NOT_UNITS = frozenset([
+    "million", "billion", "trillion", "thousand", "hundred", "dozen", "half", "quarter", "third", "halves",
+    "quarters", "thirds", "and", "or", "not", "no", "if", "for", "when", "where", "mod", "modulo", "plus",
+    "minus", "times", "squared", "cubed", "choose", "factorial", "base", "by", "to", "of", "than", "less",
+    "more",
+])  # fmt: skip
 _UNIT_TEXT = r"\\text\s*\{(?P<unit>[^{}]*)\}\s*(?:\^\s*\{?\s*-?\d\s*\}?)?"
 _TRAILING_UNIT = re.compile(rf"(?P<core>.*\S)(?P<all>\s*(?:[/.]|\\cdot)?\s*{_UNIT_TEXT})", re.DOTALL)
-_DEGREES = re.compile(r"(?!.*\\(?:sin|cos|tan|cot|sec|csc))(?P<core>.*\S)\s*(?P<all>\^\\circ(?:\s*(?:\\text\s*\{\s*)?[CF](?:\s*\})?)?)", re.DOTALL)
-_PLAIN_UNIT = re.compile(r"(?P<core>.*[\d})])(?P<gap>\s*)(?P<all>[A-Za-z]+(?:[ /.]+[A-Za-z]+)*(?:\^\{?\d\}?)?)", re.DOTALL)
+_DEGREES = re.compile(
+    r"(?!.*\\(?:sin|cos|tan|cot|sec|csc))(?P<core>.*\S)\s*(?P<all>\^\\circ(?:\s*(?:\\text\s*\{\s*)?[CF](?:\s*\})?)?)",
+    re.DOTALL,
+)
+_PLAIN_UNIT = re.compile(
+    r"(?P<core>.*[\d})])(?P<gap>\s*)(?P<all>[A-Za-z]+(?:[ /.]+[A-Za-z]+)*(?:\^\{?\d\}?)?)", re.DOTALL
+)
 _CURRENCY = re.compile(r"(?P<all>[€£¥₹])\s*(?P<core>.+)", re.DOTALL)
 
 
@@ -162,7 +172,7 @@ def _canonical_unit(unit: str) -> tuple[tuple[str, str], ...] | None:
         name = _unit_name(word)
         if name is None:
             return None
-        for part in (("mi", "/h") if name == "mph" else ("km", "/h") if name == "kmh" else (name,)):
+        for part in ("mi", "/h") if name == "mph" else ("km", "/h") if name == "kmh" else (name,):
             power = int(exponent or 1) * (-1 if sign or part.startswith("/") else 1)
             parts.append((part.lstrip("/"), str(power)))
     return tuple(sorted(parts)) or None
@@ -170,12 +180,18 @@ def _canonical_unit(unit: str) -> tuple[tuple[str, str], ...] | None:
 
 # ---- Names, days, dates ---------------------------------------------------------------------------------------------
 
-_MONTHS = "january february march april may june july august september october november december".split()
-_SHORT = {name[:3]: name for name in _MONTHS} | {
-    day[:3]: day for day in "monday tuesday wednesday thursday friday saturday sunday".split()
-}
+_MONTHS = [
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
+    "november", "december",
+]  # fmt: skip
+_DAYS = [
+    "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday",
+]  # fmt: skip
+_SHORT = {name[:3]: name for name in _MONTHS + _DAYS}
 _OPERATORS = re.compile(r"[=+*/^_<>|\\{}$&#\[\]]|-\s*\d")
-_SHORT_WORDS = frozenset("yes no odd even all none not may monday day sum max min am pm".split())
+_SHORT_WORDS = frozenset([
+    "yes", "no", "odd", "even", "all", "none", "not", "may", "monday", "day", "sum", "max", "min", "am", "pm",
+])  # fmt: skip
 
 
 def read_words(text: str) -> tuple[str, ...] | None:
@@ -187,13 +203,13 @@ def read_words(text: str) -> tuple[str, ...] | None:
     bare = without_text_command(text)
     words = re.findall(r"[^\W\d_]+|\d+(?:[.,:]\d+)*", re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", bare.lower()))
     named = [word for word in words if not word[0].isdigit()]
-    if _OPERATORS.search(bare) or not named or bare[:1].isdigit() and not set(named) & set(_MONTHS):
+    if _OPERATORS.search(bare) or not named or (bare[:1].isdigit() and not set(named) & set(_MONTHS)):
         return None
     if "\\text" not in text and not any(len(word) >= 4 or word in _SHORT_WORDS for word in named):
         return None
     if not any(len(word) > 1 for word in named):
         return None
-    words = [_SHORT.get(word, word) for word in words]
+    words: list[str] = [_SHORT.get(word, word) for word in words]
     # The A of "A and B" is no article.
     articles = ("an", "the") if re.match(r"\s*A\s+(?:and|or)\b", bare) else ("a", "an", "the")
     words = [word for word in words if word not in articles] or words
