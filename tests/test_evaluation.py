@@ -256,7 +256,8 @@ def test_comparison_is_paired_by_question(tmp_path):
     assert list(compared) == [1, 2]
     assert compared[1].difference == pytest.approx((3 + 1 + 0 - 4 - 0 - 4) / 12)
     assert compared[1].n == 3
-    same = compare(a, a, [4])[4]
+    same_in_other_order = drawn(*[NONE] * 4, RIGHT % 7, *[WRONG] * 3, *[RIGHT % 2] * 3, WRONG)
+    same = compare(a, run(tmp_path / "c", queue=same_in_other_order, questions=reversed_set), [1])[1]
     assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
 
 

@@ -159,6 +159,11 @@ def test_p_values_of_models_that_do_not_differ_are_spread_evenly():
     assert 0.02 <= np.mean(np.array(p_values) <= 0.1) <= 0.18
 
 
+def test_p_value_is_exact_where_few_problems_differ():
+    a, b = [0.5] * 100, [0.5] * 97 + [0.25] * 3
+    assert paired_comparison(a, b, resamples=99).p_value == 2 / 8
+
+
 def test_degenerate_comparisons():
     same = paired_comparison([0.2, 0.7], [0.2, 0.7])
     assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)

@@ -69,9 +69,9 @@ def pass_at_k(n: int, c: ArrayLike, k: int) -> Any:
         raise ValueError(f"correct samples are counted in whole numbers; got {counts.dtype}")
     if counts.size and (counts.min() < 0 or counts.max() > n):
         raise ValueError(f"between 0 and {n} of {n} samples can be correct; got {counts.min()} to {counts.max()}")
-    # all_wrong[c] is the chance that all k are wrong: one factor more for each correct sample.
-    factors = np.clip(1.0 - k / np.arange(n, 0, -1), 0.0, None)
-    all_wrong = np.concatenate([[1.0], np.cumprod(factors)])
+    # all_wrong[c] is the chance that all k are wrong: one factor more for each correct sample. The factor of i = k is
+    # 0, so that the negative ones after it do not matter.
+    all_wrong = np.concatenate([[1.0], np.cumprod(1.0 - k / np.arange(n, 0, -1))])
     estimate = 1.0 - all_wrong[counts]
     return float(estimate) if counts.ndim == 0 else estimate
 
