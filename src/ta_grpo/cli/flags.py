@@ -68,7 +68,9 @@ def resolve(settings: type[Settings], flags: Any, config: Path | None, also: Map
         values = typed_settings(from_file, hints, where=str(config))
     for name, value in from_flags.items():
         typed = typed_settings({name: value}, hints, where=f"--{name.replace('_', '-')}")[name]
-        values[name] = {**values.get(name, {}), **typed} if name in also else typed
+        if name in also:
+            typed = {**values.get(name, {}), **{key.replace("-", "_"): item for key, item in typed.items()}}
+        values[name] = typed
     return settings(**values)
 
 

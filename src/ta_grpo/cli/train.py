@@ -52,8 +52,9 @@ def _trl_names() -> list[str]:
 def _dry_run(settings: TrainSettings, json: bool) -> None:
     from dataclasses import asdict
 
-    from ..trl.training import batch_arithmetic, read_questions, trainer_config
+    from ..trl.training import batch_arithmetic, read_questions, trainer_config, with_typed_trl
 
+    settings = with_typed_trl(settings)
     trainer = trainer_config(settings)
     counts = batch_arithmetic(trainer, read_questions(settings))
     resolved: dict[str, Any] = settings.record() | {

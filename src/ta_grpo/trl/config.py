@@ -110,6 +110,9 @@ class TAGRPOConfig(GRPOConfig):
             raise UserError("off_prompt_negatives='drop' has nothing to act on with num_rephrasings=0; set one of them")
 
     def _check_group(self) -> None:
+        for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise UserError(f"{name}={value} must be at least 1")
         size, phrasings = self.num_generations, self.num_phrasings
         if size is None or size < 2:
             raise UserError(f"num_generations={size} must be at least 2: advantages compare completions of a group")

@@ -48,6 +48,7 @@ def train(settings: TrainSettings) -> Path:
     Raises:
         UserError: a setting, file or model that cannot work.
     """
+    settings = with_typed_trl(settings)
     config = trainer_config(settings)
     questions = read_questions(settings)
     run = RunDir(
@@ -98,18 +99,29 @@ def _last_checkpoint(run_dir: Path) -> str | None:
     return str(checkpoint)
 
 
+def with_typed_trl(settings: TrainSettings) -> TrainSettings:
+    """The settings with those of TRL checked and of the declared types: ``--trl.top_k 5`` is text at first.
+
+    Raises:
+        UserError: an unknown setting or a wrong type.
+    """
+    known = [field.name for field in dataclasses.fields(TAGRPOConfig) if field.init]
+    check_names(settings.trl, [*known, *help_of(TrainSettings)], where="settings of TRL")
+    typed = typed_settings(settings.trl, typing.get_type_hints(TAGRPOConfig), where="settings of TRL")
+    return dataclasses.replace(settings, trl=typed)
+
+
 def trainer_config(settings: TrainSettings) -> TAGRPOConfig:
-    """The trainer's configuration: TRL's defaults, and what the settings say.
+    """The trainer's configuration: TRL's defaults, and what the settings (``with_typed_trl``) say.
 
     Without a GPU, bf16 is off: TRL's default would run a CPU at half its speed.
 
     Raises:
-        UserError: an unknown setting, a wrong type, a batch that does not hold whole groups.
+        UserError: a batch that does not hold whole groups, or what else TRL refuses.
     """
     known = {field.name for field in dataclasses.fields(TAGRPOConfig) if field.init}
     own = set(help_of(TrainSettings)) - {"trl"}
-    check_names(settings.trl, known | own, where="settings of TRL")
-    values = typed_settings(settings.trl, typing.get_type_hints(TAGRPOConfig), where="settings of TRL")
+    values = dict(settings.trl)
     values |= {name: getattr(settings, name) for name in own & known if getattr(settings, name) is not None}
     values["output_dir"] = str(settings.output_dir)
     values.setdefault("logging_steps", 1)
@@ -117,7 +129,8 @@ def trainer_config(settings: TrainSettings) -> TAGRPOConfig:
     if not torch.cuda.is_available():
         values.setdefault("bf16", False)
         values.setdefault("dataloader_pin_memory", False)
-    if settings.questions_per_step is not None:
+    whole_phrasings = settings.num_generations % (settings.num_rephrasings + 1) == 0  # else TAGRPOConfig refuses it
+    if settings.questions_per_step is not None and whole_phrasings:
         values["gradient_accumulation_steps"] = _passes_of_a_step(settings, values)
     try:
         return TAGRPOConfig(**values)

@@ -1,0 +1,32 @@
+# Two commands, each with a virtual environment of its own:
+#   make demo   train the embedded policy with GRPO and TA-GRPO, evaluate both, show the result
+#   make test   everything the gate checks
+PYTHON ?= python3
+EXTRAS_demo = train
+EXTRAS_test = dev,models
+
+.PHONY: demo test test-fast check clean
+.DELETE_ON_ERROR:
+
+demo: .venv/demo/ready
+	.venv/demo/bin/ta-grpo demo --resume
+
+test: check
+	.venv/test/bin/python -m pytest --cov --cov-report=term
+
+test-fast: check
+	.venv/test/bin/python -m pytest -m "not slow"
+
+check: .venv/test/ready
+	.venv/test/bin/ruff check
+	.venv/test/bin/ruff format --check
+	.venv/test/bin/pyright
+	.venv/test/bin/lint-imports
+
+.venv/%/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv/$*
+	.venv/$*/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS_$*)]"
+	touch $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .coverage* .pytest_cache .ruff_cache .hypothesis .import_linter_cache
