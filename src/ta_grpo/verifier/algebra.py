@@ -89,13 +89,13 @@ def _parse(text: str) -> Any:
         parsed = latex2sympy(
             text, is_real=not _is_complex(text), normalization_config=None, conversion_config=_CONVERSION
         )
-    except MemoryError:
+        if isinstance(parsed, sympy.Basic):
+            parsed = parsed.xreplace({symbol: sympy.I for symbol in parsed.free_symbols if str(symbol) == "i"})
+        return parsed
+    except (MemoryError, RecursionError):
         raise
     except Exception:  # noqa: BLE001 - the parser raises bare exceptions of many kinds for what it cannot read
         return None
-    if isinstance(parsed, sympy.Basic):
-        parsed = parsed.xreplace({symbol: sympy.I for symbol in parsed.free_symbols if str(symbol) == "i"})
-    return parsed
 
 
 def _combined(parts: list[str], combine: Any) -> Any:

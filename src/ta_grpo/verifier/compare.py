@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from ta_grpo.verifier.algebra import MathVerify
-from ta_grpo.verifier.judge import UnusableGoldError, decide
+from ta_grpo.verifier.judge import UnusableGoldError, check_gold, decide
 from ta_grpo.verifier.verdict import RIGHT, UNUSABLE_GOLD, WRONG
 
 _ALGEBRA = MathVerify()
@@ -17,15 +17,15 @@ def compare(gold: str, answer: str) -> str:
         return UNUSABLE_GOLD
     try:
         return RIGHT if decide(gold, answer, _ALGEBRA) else WRONG
-    except RecursionError:
-        # The gold did not do that; brackets a thousand deep are no answer.
+    except (UnusableGoldError, RecursionError):
+        # The gold did not do that. Brackets a thousand deep are no answer.
         return WRONG
 
 
 @functools.lru_cache(maxsize=4096)
 def _is_usable(gold: str) -> bool:
     try:
-        decide(gold, gold, _ALGEBRA)
+        check_gold(gold, _ALGEBRA)
     except (UnusableGoldError, RecursionError):
         return False
     return True

@@ -47,7 +47,8 @@ _OPTION_LINE = re.compile(
     r"(?P<letter>\(?[A-J]\)?)[ \t*.]{0,20}$",
     re.IGNORECASE | re.MULTILINE,
 )
-_COMMAND_OR_BRACE = re.compile(r"\\[A-Za-z]+|[{}]")
+# What may stand around an option letter.
+_MARKUP = re.compile(r"\\(?:text|math)[a-z]*|\\mbox|\\[ ,;!]|[{}]")
 _NUMBER_OR_OPTION = re.compile(r"\d|^\W*[A-Ja-j]\W*$")
 _ANSWER_TAG = re.compile(r"<answer>(?P<answer>(?:(?!<answer>).){1,4000}?)</answer>", re.DOTALL | re.IGNORECASE)
 _HASHES = re.compile(r"^####[ \t]*(?P<answer>\S.*)$", re.MULTILINE)
@@ -72,7 +73,7 @@ def extract_answer(completion: str) -> str | None:
     if not boxes:
         return _stated_answer(text)
     option = _last_match(_OPTION_LINE, text, boxes[-1].end)
-    if option and not _NUMBER_OR_OPTION.search(_COMMAND_OR_BRACE.sub("", boxes[-1].content)):
+    if option and not _NUMBER_OR_OPTION.search(_MARKUP.sub("", boxes[-1].content)):
         return option["letter"].strip("()").upper()
     return _joined(text, boxes)
 

@@ -96,23 +96,30 @@ def decide(gold: str, answer: str, algebra: Algebra) -> bool:
     """Whether the answer is right.
 
     Raises:
-        UnusableGoldError: from ``algebra``, whatever the answer is.
+        UnusableGoldError: from ``check_gold``; or because the answer asks for the reference to be read in a way that
+            it cannot be, as a set for instance. After ``check_gold``, only the latter.
     """
-    gold, answer = normalise(gold), normalise(answer)
-    _check_gold(gold, algebra)
-    return _same(gold, answer, algebra)
+    check_gold(gold, algebra)
+    return _same(normalise(gold), normalise(answer), algebra)
 
 
-def _check_gold(gold: str, algebra: Algebra) -> None:
-    """Every part of the reference can be compared: so being usable does not hang on the answer."""
+def check_gold(gold: str, algebra: Algebra) -> None:
+    """Raise UnusableGoldError unless every part of the reference can be compared with something.
+
+    A question of the reference alone, so that the answers to one question are all scored or none is.
+    """
+    _check_parts(normalise(gold), algebra)
+
+
+def _check_parts(gold: str, algebra: Algebra) -> None:
     if read_option(gold) or read_words(gold) or read_time(gold) or read_numeral(gold):
         return
     structure = _structure(gold)
     if structure.kind != "single":
         for item in structure.items:
-            _check_gold(item, algebra)
+            _check_parts(item, algebra)
         return
-    value = split_unit(_value_of_equation(gold))[0]
+    value = split_unit(_value_of_equation(structure.items[0]))[0]
     if not (parse_number(value) or parse_ratio(value) or read_words(value) or value in _SIGNS):
         algebra.check_gold(value)
 
@@ -123,16 +130,17 @@ def _same(gold: str, answer: str, algebra: Algebra) -> bool:
     plain = _same_words(gold, answer, algebra)
     if plain is not None:
         return plain
-    gold_structure, answer_structure = _structure(gold), _structure(answer)
-    if gold_structure.kind == answer_structure.kind == "single":
-        return _same_single(gold, answer, algebra)
-    for one, other in ((gold_structure, answer_structure), (answer_structure, gold_structure)):
-        if one.kind == "single" and other.kind in ("list", "set") and len(other.items) == 1:
-            return _same(gold_structure.items[0], answer_structure.items[0], algebra)
+    golds, answers = _structure(gold), _structure(answer)
+    if golds.kind == answers.kind == "single":
+        return _same_single(golds.items[0], answers.items[0], algebra)
+    if len(golds.items) == len(answers.items) == 1 and {golds.kind, answers.kind} <= {"single", "list", "set"}:
+        return _same(golds.items[0], answers.items[0], algebra)
+    if golds.kind != answers.kind and (_is_set_expression(golds) or _is_set_expression(answers)):
         # An interval against an inequality, a union against "x < 2 or x > 5".
-        if _is_set_expression(one) and other.kind != "matrix" and other.kind != "vector":
-            return algebra.equal(gold, answer)
-    return _same_structure(gold_structure, answer_structure, algebra)
+        gold = golds.items[0] if golds.kind == "single" else gold
+        answer = answers.items[0] if answers.kind == "single" else answer
+        return algebra.equal(gold, answer)
+    return _same_structure(golds, answers, algebra)
 
 
 # ---- Not mathematics ------------------------------------------------------------------------------------------------
@@ -177,9 +185,14 @@ class _Structure(NamedTuple):
 
 _SEPARATORS = (",", ";", r"\text{and}", r"\text{or}")
 _MATRIX = re.compile(
-    r"\\begin\s*\{(?P<name>[bpBV]?matrix|array|smallmatrix)\}(?:\s*\{[^{}]*\})?(?P<body>.*)\\end\s*\{(?P=name)\}",
+    r"[\[(]?\s*\\begin\s*\{(?P<name>[bpB]?matrix|array|smallmatrix)\}(?:(?<=array\})\s*\{[^{}]*\})?"
+    r"(?P<body>(?:(?!\\begin).)*)\\end\s*\{(?P=name)\}\s*[\])]?",
     re.DOTALL,
 )
+_SET_BUILDER = re.compile(
+    r"\\\{\s*[a-z]\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?:\||\\mid(?![A-Za-z])|:)\s*(?P<condition>[^|:]*)\\\}"
+)
+_NAMED_POINT = re.compile(r"[A-Z]'?\s*(?P<coordinates>\([^()]*,[^()]*\))")
 _SET_OPERATOR = re.compile(r"\\(?:cup|cap|setminus|mathbb|emptyset|in|notin)(?![A-Za-z])")
 _RELATION = re.compile(r"[<>]|\\(?:leq|geq|neq)(?![A-Za-z])")
 
@@ -187,12 +200,16 @@ _RELATION = re.compile(r"[<>]|\\(?:leq|geq|neq)(?![A-Za-z])")
 def _structure(text: str) -> _Structure:
     if parse_number(text):
         return _Structure("single", [text])
-    if matrix := _MATRIX.fullmatch(text.strip()):
+    if matrix := _MATRIX.fullmatch(text):
         rows = [split_at(row, ["&"]) for row in split_at(matrix["body"], [r"\\"])]
         rows = [row for row in rows if row != [""]]
         kind = "vector" if len(rows) == 1 or all(len(row) == 1 for row in rows) else "matrix"
         shape = "" if kind == "vector" else f"{[len(row) for row in rows]}"
         return _Structure(kind, [strip_outer(item) for row in rows for item in row], shape)
+    if builder := _SET_BUILDER.fullmatch(text):
+        return _Structure("single", [builder["condition"]])
+    if point := _NAMED_POINT.fullmatch(text):
+        return _structure(point["coordinates"])
     items = [item for item in split_at(text, _SEPARATORS) if item]
     if len(items) > 1:
         return _elements("list", items)
@@ -288,7 +305,7 @@ def _in_order_of_names(items: list[str]) -> list[str]:
 # What stands for itself, and is not computed with.
 _SIGNS = (r"\ldots", r"\infty", r"-\infty", r"\emptyset")
 _GREEK = "alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Delta|Omega"
-_SYMBOL = rf"(?:\\(?:{_GREEK})|[A-Za-z]+'*|\\text\s*\{{[^{{}}]*\}})(?:_\s*(?:\w|\{{[^{{}}]*\}}))?"
+_SYMBOL = rf"(?:\\(?:{_GREEK})|[A-Za-z]+'*(?:\^\{{-1\}})?|\\text\s*\{{[^{{}}]*\}})(?:_\s*(?:\w|\{{[^{{}}]*\}}))?"
 _NAME = re.compile(
     rf"{_SYMBOL}(?:\s*\(\s*[\w,\s]+\))?|m?\s*\\angle\s*\w+|\|?\s*(?:\\overline\s*\{{)?[A-Z]{{2}}\}}?\s*\|?|\(\s*[a-z](?:\s*,\s*[a-z])+\s*\)"
 )
@@ -343,11 +360,7 @@ def _same_single(gold: str, answer: str, algebra: Algebra) -> bool:
 
 def _consistent(sides: list[str], algebra: Algebra) -> bool:
     """Whether no side of a chain of equations contradicts the last: ``7 = 5`` is no way to answer 5."""
-    try:
-        return all(_VARIABLE.search(side) or _same_value(sides[-1], side, algebra) for side in sides[:-1])
-    except UnusableGoldError:
-        # Here the "gold" is a side of the answer.
-        return False
+    return all(_VARIABLE.search(side) or _same_value(sides[-1], side, algebra) for side in sides[:-1])
 
 
 def _compact(text: str) -> str:

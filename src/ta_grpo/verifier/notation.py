@@ -126,13 +126,19 @@ _REWRITES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = 
 ]  # fmt: skip
 
 
+_NUMBER_IN_TEXT = re.compile(r"\\text\s*\{\s*(?P<content>[-+(]?\d[^{}]*)\}")
+
+
 def normalise(text: str) -> str:
-    """The text in one spelling; a fixed point: doing it twice changes nothing more."""
+    """The text in one spelling."""
     text = _plain_signs(text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     text = _braced_arguments(text)
-    return strip_outer(" ".join(text.split()))
+    text = strip_outer(" ".join(text.split()))
+    if in_text := _NUMBER_IN_TEXT.fullmatch(text):
+        return normalise(in_text["content"])
+    return _without_thousands(text)
 
 
 def _plain_signs(text: str) -> str:
@@ -158,7 +164,7 @@ def _vulgar_fraction(sign: re.Match[str]) -> str:
 
 
 _FRACTION_OR_ROOT = re.compile(r"\\(?P<name>frac|binom|sqrt)(?![A-Za-z])\s*(?P<index>\[[^\[\]]*\])?")
-_ARGUMENT = re.compile(r"\s*(\\[A-Za-z]+|[^\s{}\\])")
+_ARGUMENT = re.compile(r"\s*(\\(?!begin|end|text)[A-Za-z]+|[A-Za-z0-9])")
 
 
 def _braced_arguments(text: str) -> str:
@@ -224,6 +230,21 @@ def split_at(text: str, separators: Sequence[str]) -> list[str]:
             parts.append(text[start:place].strip())
             start = place + len(token)
     return [*parts, text[start:].strip()]
+
+
+_THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
+
+
+def _without_thousands(text: str) -> str:
+    """``x = 1,080 + 1`` without the comma. Within brackets a comma separates: ``(1,080)`` is a pair."""
+    numbers = [(match.start(), match.end()) for match in _THOUSANDS.finditer(text)]
+    if not numbers:
+        return text
+    outside = {place for _, place, depth in _depths(text) if depth == 0}
+    for start, end in reversed(numbers):
+        if start in outside:
+            text = text[:start] + text[start:end].replace(",", "") + text[end:]
+    return text
 
 
 def strip_outer(text: str) -> str:

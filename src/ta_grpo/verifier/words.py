@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 _LETTER = "(?P<letter>[A-J])"
 _ONLY_LETTER = re.compile(
-    rf"(?:(?:option|choice|answer)\s*:?\s*)?(?:\(\s*{_LETTER}\s*\)|{_LETTER.replace('letter', 'bare')})\.?"
+    rf"(?:(?:option|choice|answer)\s*:?\s*)?(?:\(\s*{_LETTER}\s*\)|{_LETTER.replace('letter', 'bare')}\)?)\.?"
 )
 _LETTER_AND_TEXT = re.compile(
     rf"(?:\(\s*{_LETTER}\s*\)(?=\s|\d)|{_LETTER.replace('letter', 'bare')}\s*[.:)](?=\s|\d))\s*(?P<rest>\S.*)",
@@ -104,6 +104,7 @@ _NOT_UNITS = frozenset([
     "minus", "times", "squared", "cubed", "choose", "factorial", "base", "by", "to", "of", "than", "less",
     "more",
 ])  # fmt: skip
+_MAX_UNIT_WORDS = 4
 _UNIT_TEXT = r"\\text\s*\{(?P<unit>[^{}]*)\}\s*(?:\^\s*\{?\s*-?\d\s*\}?)?"
 _TRAILING_UNIT = re.compile(rf"(?P<core>.*\S)(?P<all>\s*(?:[/.]|\\cdot)?\s*{_UNIT_TEXT})", re.DOTALL)
 _DEGREES = re.compile(
@@ -150,7 +151,10 @@ def _has_mathematics(core: str) -> bool:
 
 
 def _may_be_unit(words: str) -> bool:
-    return not _NOT_UNITS & set(re.findall("[a-z]+", words.lower())) and not re.search(r"[\d=<>]", words.split("^")[0])
+    found = re.findall("[a-z]+", words.lower())
+    return (
+        len(found) <= _MAX_UNIT_WORDS and not _NOT_UNITS & set(found) and not re.search(r"[\d=<>]", words.split("^")[0])
+    )
 
 
 def _unit_name(word: str) -> str | None:
