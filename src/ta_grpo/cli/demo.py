@@ -8,14 +8,15 @@ by what the arms score.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..rundir import is_begun, is_finished
+from ..settings import setting
 from ..trl.train_settings import TrainSettings
+from .flags import ConfigFile, flags_of, resolve
 from .output import AsJson, print_json, print_pairs, print_table
 
 if TYPE_CHECKING:
@@ -32,19 +33,31 @@ MAX_COMPLETION_LENGTH = 48
 TEST_SET = "tiny/test"
 
 
+@dataclass
+class DemoSettings:
+    """Settings of the verb ``demo``."""
+
+    output_dir: Path = setting(Path("runs/demo"), "Where the runs go. A used directory is never overwritten.")
+    steps: int = setting(30, "Optimiser steps of each arm.")
+    test_questions: int = setting(100, "Questions of the evaluation.")
+    seed: int = setting(0, "Seed of training and sampling.")
+    resume: bool = setting(False, "Go on with an interrupted demo.")
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.test_questions < 2 or self.seed < 0:
+            raise UserError("demo needs --steps of at least 1, --test-questions of at least 2 and --seed of at least 0")
+
+
 def demo(
+    flags: flags_of(DemoSettings) = None,  # pyright: ignore[reportInvalidTypeForm]
     *,
-    output_dir: Annotated[Path, Parameter(help="Where the runs go.")] = Path("runs/demo"),
-    steps: Annotated[int, Parameter(help="Optimiser steps of each arm.")] = 30,
-    test_questions: Annotated[int, Parameter(help="Questions of the evaluation.")] = 100,
-    seed: Annotated[int, Parameter(help="Seed of training and sampling.")] = 0,
-    resume: Annotated[bool, Parameter(negative="", help="Go on with an interrupted demo.")] = False,
+    config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
     """Train the embedded policy with GRPO and with TA-GRPO, evaluate base and both, and show the result."""
-    if steps < 1 or test_questions < 2:
-        raise UserError("demo needs --steps of at least 1 and --test-questions of at least 2")
-    if not resume and output_dir.exists() and any(output_dir.iterdir()):
+    settings = resolve(DemoSettings, flags, config)
+    output_dir = settings.output_dir
+    if not settings.resume and output_dir.exists() and any(output_dir.iterdir()):
         raise UserError(
             f"{output_dir} is already in use and is never overwritten; add --resume to go on with it, or choose "
             "another --output-dir"
@@ -54,8 +67,8 @@ def demo(
     runs = {BASE: output_dir / BASE} | {arm: output_dir / folder for arm, (folder, _) in ARMS.items()}
     for arm, (_, num_rephrasings) in ARMS.items():
         if not is_finished(runs[arm]):
-            train(_settings(runs[arm], num_rephrasings, steps, seed))
-    evaluations = {name: _evaluate(name, run_dir, test_questions, seed) for name, run_dir in runs.items()}
+            train(_arm(runs[arm], num_rephrasings, settings))
+    evaluations = {name: _evaluate(name, run_dir, settings) for name, run_dir in runs.items()}
     if json:
         print_json(
             {
@@ -75,7 +88,7 @@ def demo(
     print_pairs("", [(verdict(evaluations), "")])
 
 
-def _settings(run_dir: Path, num_rephrasings: int, steps: int, seed: int) -> TrainSettings:
+def _arm(run_dir: Path, num_rephrasings: int, settings: DemoSettings) -> TrainSettings:
     return TrainSettings(
         model="tiny",
         questions="tiny",
@@ -84,17 +97,17 @@ def _settings(run_dir: Path, num_rephrasings: int, steps: int, seed: int) -> Tra
         num_generations=NUM_GENERATIONS,
         questions_per_step=QUESTIONS_PER_STEP,
         per_device_train_batch_size=NUM_GENERATIONS * 2,
-        max_steps=steps,
+        max_steps=settings.steps,
         max_completion_length=MAX_COMPLETION_LENGTH,
         learning_rate=2e-4,
         save_steps=10,
-        seed=seed,
+        seed=settings.seed,
         resume=is_begun(run_dir),
         trl={"gradient_checkpointing": False},
     )
 
 
-def _evaluate(name: str, run_dir: Path, test_questions: int, seed: int) -> Evaluation:
+def _evaluate(name: str, run_dir: Path, settings: DemoSettings) -> Evaluation:
     from ..evaluation import evaluate
     from ..models import load_model
     from ..questions import load_questions
@@ -105,10 +118,14 @@ def _evaluate(name: str, run_dir: Path, test_questions: int, seed: int) -> Evalu
     return evaluate(
         model,
         tokenizer,
-        load_questions(TEST_SET)[:test_questions],
+        load_questions(TEST_SET)[: settings.test_questions],
         run_dir / "eval" / TEST_SET.replace("/", "_"),
         settings=SamplingSettings(
-            num_samples=max(KS), max_new_tokens=MAX_COMPLETION_LENGTH, temperature=1.0, seed=seed, batch_size=512
+            num_samples=max(KS),
+            max_new_tokens=MAX_COMPLETION_LENGTH,
+            temperature=1.0,
+            seed=settings.seed,
+            batch_size=512,
         ),
         ks=KS,
     )

@@ -44,7 +44,9 @@ def flags_of(settings: type) -> Any:
     return Annotated[made, Parameter(name="*")]
 
 
-def resolve(settings: type[Settings], flags: Any, config: Path | None, also: Mapping[str, Iterable[str]]) -> Settings:
+def resolve(
+    settings: type[Settings], flags: Any, config: Path | None, also: Mapping[str, Iterable[str]] | None = None
+) -> Settings:
     """Settings from their defaults, then a YAML file, then flags.
 
     Args:
@@ -56,7 +58,7 @@ def resolve(settings: type[Settings], flags: Any, config: Path | None, also: Map
     Raises:
         UserError: an unknown name or a wrong type, in the file or the flags.
     """
-    hints = typing.get_type_hints(settings)
+    hints, also = typing.get_type_hints(settings), also or {}
     from_flags = {} if flags is None else {k: v for k, v in vars(flags).items() if v is not None}
     values: dict[str, Any] = {}
     if config is not None:
