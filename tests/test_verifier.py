@@ -402,6 +402,16 @@ def test_a_worker_killed_in_mid_work_is_replaced() -> None:
     assert killed not in worker_status().pids
 
 
+def test_idle_workers_that_were_killed_are_noticed() -> None:
+    assert all(v.correct for v in verify_many([(boxed(rf"\sqrt{{{n}}}z"), rf"z\sqrt{{{n}}}") for n in range(2, 12)]))
+    before = worker_status().pids
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    assert wait_until_dead(list(before), 5)
+    assert verify(boxed(r"\sqrt{17}z"), r"z\sqrt{17}").correct
+    assert not set(before) & set(worker_status().pids)
+
+
 def test_workers_end_with_their_parent() -> None:
     script = r"""
         from ta_grpo.verifier import verify, worker_status
@@ -554,3 +564,9 @@ def test_reward_without_references_names_the_fix() -> None:
 
 def test_reward_of_nothing() -> None:
     assert accuracy_reward(completions=[], answer=[], log_metric=print, log_extra=lambda *_: None) == []
+
+
+def test_prose_without_an_answer_is_no_reference() -> None:
+    prose = "Janet sells the rest of the eggs at the market every day, and so she makes 18 dollars there."
+    assert accuracy_reward(completions=[boxed(18)], solution=[prose]) == [None]
+    assert accuracy_reward(completions=[boxed(18)], solution=[prose + "\n#### 18"]) == [1.0]

@@ -3,7 +3,8 @@ r"""Find the final answer in what a model wrote.
 In this order:
 
 1. Thinking does not count. Only the text after the last ``</think>`` is read; a ``<think>`` that was never closed
-   means that the model never came to an answer.
+   means that the model never came to an answer. (Where the chat template opens the thinking in the prompt, a completion
+   that was cut off before ``</think>`` holds neither tag, and is read as an answer.)
 2. The last complete ``\boxed{…}`` or ``\fbox{…}`` that is not empty. A box that was cut off does not count, the
    complete one before it does. Boxes joined by nothing but "and", "or", a comma or the like are one answer, a list:
    ``\boxed{8}`` or ``\boxed{27}`` is a hedge and not the answer 27.

@@ -44,7 +44,9 @@ from ta_grpo.verifier.words import (
 )
 
 # What people put where there is no answer to compare with.
-_SENTINELS = frozenset(["", "proof", "null", "none given", "n/a", "na", "notfound", "not found", "nan", "unknown"])
+_SENTINELS = frozenset(
+    ["", "proof", "null", "none given", "n/a", "na", "notfound", "not found", "nan", "none", "unknown"]
+)
 # Long answers are taken apart in a worker, under the deadline.
 _MAX_PLAIN_CHARACTERS = 200
 

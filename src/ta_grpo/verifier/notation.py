@@ -6,6 +6,7 @@ given short text only (``verdict.MAX_ANSWER_CHARACTERS``).
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -129,6 +130,7 @@ _REWRITES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = 
 _NUMBER_IN_TEXT = re.compile(r"\\text\s*\{\s*(?P<content>[-+(]?\d[^{}]*)\}")
 
 
+@functools.lru_cache(maxsize=4096)
 def normalise(text: str) -> str:
     """The text in one spelling."""
     text = _plain_signs(text)

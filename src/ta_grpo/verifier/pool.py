@@ -47,43 +47,51 @@ class _Worker:
 
     def __init__(self) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
+        # Unbuffered, so that no half of a message is left behind in this process or in a forked copy of it.
         self._process = subprocess.Popen(
             # -P: the current folder is not a place to import from; a user's json.py there must not shadow ours.
             [sys.executable, "-P", "-m", "ta_grpo.verifier.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
+            bufsize=0,
             env=_worker_environment(),
         )
         self._stdin, self._stdout = cast(BinaryIO, self._process.stdin), cast(BinaryIO, self._process.stdout)
         self.pid = self._process.pid
         self._unread = b""
-        self._last_words = ""
         try:
             self._receive(START_TIMEOUT_SECONDS)
         except (TimeoutError, _WorkerDiedError) as problem:
+            last_words = self.last_words()
             self.kill()
             raise UserError(
                 f"the answer checker's worker process could not start ({_reason(problem, self._process.returncode)}); "
                 f"run `{sys.executable} -P -m ta_grpo.verifier.worker < /dev/null` to see why, "
-                f"and check that math-verify is installed.\n{self._last_words}"
+                f"and check that math-verify is installed.\n{last_words}"
             ) from problem
 
     def compare(self, gold: str, answer: str, timeout: float) -> str:
         """The outcome; raises TimeoutError past the deadline and _WorkerDiedError if the process ended."""
         message = json.dumps({"gold": gold, "answer": answer, "timeout": timeout}) + "\n"
+        unsent = memoryview(message.encode("ascii"))
         try:
-            self._stdin.write(message.encode("ascii"))
-            self._stdin.flush()
+            while unsent:
+                unsent = unsent[self._stdin.write(unsent) :]
         except OSError as problem:
             raise _WorkerDiedError from problem
         return self._receive(timeout)["outcome"]
 
     def _receive(self, timeout: float) -> dict:
+        """The next message; lines that are none (a greeting of the user's sitecustomize) are skipped."""
         deadline = time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ)
-            while b"\n" not in self._unread:
+            while True:
+                while b"\n" in self._unread:
+                    line, self._unread = self._unread.split(b"\n", 1)
+                    if line.startswith(b"{"):
+                        return json.loads(line)
                 remaining = deadline - time.monotonic()
                 if remaining <= 0 or not selector.select(remaining):
                     raise TimeoutError
@@ -91,19 +99,22 @@ class _Worker:
                 if not received:
                     raise _WorkerDiedError
                 self._unread += received
-        line, self._unread = self._unread.split(b"\n", 1)
-        return json.loads(line)
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
 
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
         self.release_files()
 
+    def last_words(self) -> str:
+        """The end of what the process wrote to its standard error."""
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")[-1000:].strip()
+
     def release_files(self) -> None:
         """Close this process's ends of the pipes."""
-        if not self._stderr.closed:
-            self._stderr.seek(0)
-            self._last_words = self._stderr.read().decode(errors="replace")[-1000:].strip()
         for file in (self._stdin, self._stdout, self._stderr):
             with contextlib.suppress(OSError):
                 file.close()
@@ -167,9 +178,19 @@ class _Pool:
     def _take(self) -> _Worker:
         with self._lock:
             self._checks += 1
-            if self._idle:
-                return self._idle.pop()
-        worker = _Worker()
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.is_alive():
+                    return worker
+                worker.kill()
+                self._workers.discard(worker)
+        try:
+            worker = _Worker()
+        except OSError as problem:
+            raise UserError(
+                f"the answer checker's worker process could not start: {problem}; free some memory, or raise the limits "
+                "on processes and open files (ulimit -u, ulimit -n)"
+            ) from problem
         with self._lock:
             self._workers.add(worker)
         return worker

@@ -84,9 +84,9 @@ def verify_many(pairs: Iterable[tuple[str, str]], timeout: float = DEFAULT_TIMEO
 
 
 def _gold_text(gold: object) -> str:
-    """The reference as text; of a boxed one (a whole solution), what is in the box."""
+    """The reference as text; of a whole solution, what is in its box or behind GSM8K's hashes."""
     text = "" if gold is None else str(gold)
-    if "\\boxed" in text or "\\fbox" in text:
+    if "\\boxed" in text or "\\fbox" in text or "\n####" in text:
         return extract_answer(text) or ""
     return text
 

@@ -192,6 +192,8 @@ _DAYS = [
     "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday",
 ]  # fmt: skip
 _SHORT = {name[:3]: name for name in _MONTHS + _DAYS}
+# More is prose: a whole solution, perhaps, and no answer to compare others with.
+_MAX_WORDS = 12
 _OPERATORS = re.compile(r"[=+*/^_<>|\\{}$&#\[\]]|-\s*\d")
 _SHORT_WORDS = frozenset([
     "yes", "no", "odd", "even", "all", "none", "not", "may", "monday", "day", "sum", "max", "min", "am", "pm",
@@ -207,7 +209,12 @@ def read_words(text: str) -> tuple[str, ...] | None:
     bare = without_text_command(text)
     words = re.findall(r"[^\W\d_]+|\d+(?:[.,:]\d+)*", re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", bare.lower()))
     named = [word for word in words if not word[0].isdigit()]
-    if _OPERATORS.search(bare) or not named or (bare[:1].isdigit() and not set(named) & set(_MONTHS)):
+    if (
+        len(words) > _MAX_WORDS
+        or _OPERATORS.search(bare)
+        or not named
+        or (bare[:1].isdigit() and not set(named) & set(_MONTHS))
+    ):
         return None
     if "\\text" not in text and not any(len(word) >= 4 or word in _SHORT_WORDS for word in named):
         return None

@@ -26,6 +26,8 @@ GRACE_SECONDS = 2.0
 def main() -> None:
     """Serve jobs until stdin ends."""
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="ascii", buffering=1)
+    # Whatever else is printed is no reply.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     _limit_this_process()
     jobs = _read_jobs()
     # Imported after the limits and the reader, so that a slow import still ends with the parent.
@@ -82,8 +84,8 @@ def _read_jobs() -> queue.SimpleQueue[dict]:
 def _silence_output() -> None:
     """From here on nothing this process prints reaches the user's terminal; until here it explains a failed start."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.dup2(nowhere, sys.stderr.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
