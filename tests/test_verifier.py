@@ -356,7 +356,7 @@ def test_plain_answers_start_no_worker_and_load_no_algebra() -> None:
     script = r"""
         import sys
         from ta_grpo.verifier import accuracy_reward, worker_status
-        rewards = accuracy_reward(completions=[r"\boxed{12}", r"\boxed{1,234}", r"\boxed{C}", "none", r"\boxed{\text{a lot}}"],
+        rewards = accuracy_reward(completions=[r"\boxed{12}", r"\boxed{1,234}", r"\boxed{C}", "none", r"\boxed{lots}"],
                                   answer=["12", "1235", "C", "5", "7"])
         assert rewards == [1.0, 0.0, 1.0, 0.0, 0.0], rewards
         assert worker_status().pids == ()

@@ -33,6 +33,7 @@ from typing import NamedTuple, Protocol
 from ta_grpo.verifier.notation import closing, normalise, split_at, strip_outer
 from ta_grpo.verifier.numerals import parse_number, parse_ratio, same_number
 from ta_grpo.verifier.words import (
+    is_prose,
     read_numeral,
     read_option,
     read_time,
@@ -90,7 +91,7 @@ def decide_plainly(gold: str, answer: str) -> bool | None:
         return None
     try:
         return decide(gold, answer, _NoAlgebra())
-    except (NeedsAlgebraError, RecursionError):
+    except (NeedsAlgebraError, UnusableGoldError, RecursionError):
         return None
 
 
@@ -110,6 +111,8 @@ def check_gold(gold: str, algebra: Algebra) -> None:
 
     A question of the reference alone, so that the answers to one question are all scored or none is.
     """
+    if is_prose(gold):
+        raise UnusableGoldError(gold)
     _check_parts(normalise(gold), algebra)
 
 

@@ -188,8 +188,8 @@ class _Pool:
             worker = _Worker()
         except OSError as problem:
             raise UserError(
-                f"the answer checker's worker process could not start: {problem}; free some memory, or raise the limits "
-                "on processes and open files (ulimit -u, ulimit -n)"
+                f"the answer checker's worker process could not start: {problem}; free some memory, or raise the "
+                "limits on processes and open files (ulimit -u, ulimit -n)"
             ) from problem
         with self._lock:
             self._workers.add(worker)

@@ -200,6 +200,11 @@ _SHORT_WORDS = frozenset([
 ])  # fmt: skip
 
 
+def is_prose(text: str) -> bool:
+    """Whether a text has more words than an answer has."""
+    return len(re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", text)) > _MAX_WORDS
+
+
 def read_words(text: str) -> tuple[str, ...] | None:
     r"""The words of an answer in words, for comparison; None if it is not one.
 
@@ -209,12 +214,7 @@ def read_words(text: str) -> tuple[str, ...] | None:
     bare = without_text_command(text)
     words = re.findall(r"[^\W\d_]+|\d+(?:[.,:]\d+)*", re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", bare.lower()))
     named = [word for word in words if not word[0].isdigit()]
-    if (
-        len(words) > _MAX_WORDS
-        or _OPERATORS.search(bare)
-        or not named
-        or (bare[:1].isdigit() and not set(named) & set(_MONTHS))
-    ):
+    if is_prose(bare) or _OPERATORS.search(bare) or not named or (bare[:1].isdigit() and not set(named) & set(_MONTHS)):
         return None
     if "\\text" not in text and not any(len(word) >= 4 or word in _SHORT_WORDS for word in named):
         return None
