@@ -2,10 +2,10 @@ r"""Makes the embedded policy: tokenizer, base model, measurement, model card.
 
     python -m ta_grpo.tiny.pretrain [--output-dir DIR] [--seed 0]
 
-The text is the world's questions with worked solutions, on training numbers only. Two properties of real text are
+The text is the world's questions with worked solutions, on training numbers only. Three properties of real text are
 built in, because reinforcement learning needs them: a family's phrasings come with unequal frequencies, so that the
-policy's accuracy depends on the phrasing, and some solutions are sloppy (a wrong step, carried on), so that the policy
-samples wrong answers beside right ones.
+policy's accuracy depends on the phrasing; large numbers are rarer than small ones, so that some questions are hard;
+and some solutions are sloppy (a wrong step, carried on), so that the policy samples wrong answers beside right ones.
 
 Deterministic: the same seed, machine and library versions give the same weights (one thread).
 """
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from math import cos, pi, sqrt
+from math import cos, pi, prod, sqrt
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 # The knobs that set how able the policy is; chosen by the figures of the card alone.
-STEPS = 1000
-BATCH_SIZE = 64
-FREQUENCY_EXPONENT = 2.0  # the r-th most frequent phrasing of a family has the weight r ** -exponent
-SLOPPY_SHARE = 0.25  # of the solutions have one wrong step
+STEPS = 2800
+BATCH_SIZE = 32
+FREQUENCY_EXPONENT = 2.75  # the r-th most frequent phrasing of a family has the weight r ** -exponent
+NUMBER_DRAWS = 4  # the smallest of so many draws is asked: small numbers are frequent, large ones rare
+SLOPPY_SHARE = 0.10  # of the solutions have one wrong step
 
 LEARNING_RATE = 2e-3
-WARMUP_STEPS = 50
+WARMUP_STEPS = 100
 VOCAB_SIZE = 512
 MAX_NEW_TOKENS = 40
 ROWS_AT_ONCE = 512
@@ -97,7 +98,8 @@ def sloppy_solution(problem: Problem, family: Family, rng: Random) -> str:
 def training_text(rng: Random) -> tuple[str, str]:
     """One question and a solution, right or sloppy."""
     family = rng.choice(FAMILIES)
-    problem = draw_problem(rng, family, "train")
+    draws = [draw_problem(rng, family, "train") for _ in range(NUMBER_DRAWS)]
+    problem = min(draws, key=lambda problem: prod(problem.numbers))
     weights = [rank**-FREQUENCY_EXPONENT for rank in range(1, IN_USE + 1)]
     phrasing = rng.choices(phrasing_order(family), weights)[0]
     sloppy = rng.random() < SLOPPY_SHARE
@@ -373,6 +375,8 @@ Versions: {", ".join(f"{name} {version}" for name, version in card["versions"].i
 
 - A family's phrasings come with the frequencies rank^-{card["frequency exponent"]:g}, in an order drawn per family:
   accuracy depends on the phrasing. Two of the ten phrasings of each family are never shown.
+- Small numbers are frequent: each question is the one with the smallest product among {card["number draws"]} draws.
+  The splits are drawn evenly.
 - {percent(card["sloppy share"])} % of the solutions are sloppy: one step is wrong, by a slip or a misread number, and
   the rest is carried on.
 - Tokenizer: byte-level BPE of {card["vocabulary"]} entries, each digit a token. Chat template: one BOS; the tokenizer
@@ -502,6 +506,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "steps": args.steps,
         "batch size": BATCH_SIZE,
         "frequency exponent": FREQUENCY_EXPONENT,
+        "number draws": NUMBER_DRAWS,
         "sloppy share": SLOPPY_SHARE,
         "parameters": model.num_parameters(),
         "vocabulary": len(tokenizer),

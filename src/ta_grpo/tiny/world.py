@@ -52,31 +52,31 @@ class Family:
 
 
 def _draw_bags(rng: Random, hard: bool) -> tuple[int, ...]:
-    return rng.randint(3, 9), rng.randint(40, 60) if hard else rng.randint(11, 39), rng.randint(3, 49)
+    return rng.randint(3, 9), rng.randint(11, 59), rng.randint(50, 89) if hard else rng.randint(3, 49)
 
 
 def _draw_purse(rng: Random, hard: bool) -> tuple[int, ...]:
-    start = rng.randint(120, 180) if hard else rng.randint(40, 119)
+    start = rng.randint(150, 189) if hard else rng.randint(40, 149)
     return start, rng.randint(11, 39), rng.randint(11, 89)
 
 
 def _draw_share(rng: Random, hard: bool) -> tuple[int, ...]:
-    children, each = rng.randint(3, 9), rng.randint(41, 60) if hard else rng.randint(11, 40)
+    children, each = rng.randint(3, 9), rng.randint(60, 69) if hard else rng.randint(11, 59)
     return children * each, children, rng.randint(2, each - 2)
 
 
 def _draw_trip(rng: Random, hard: bool) -> tuple[int, ...]:
-    hours, speed = rng.randint(3, 9), rng.randint(40, 60) if hard else rng.randint(11, 39)
-    return hours * speed + rng.randint(5, 99), hours, speed
+    hours, speed, rest = rng.randint(3, 9), rng.randint(11, 59), rng.randint(100, 149) if hard else rng.randint(5, 99)
+    return hours * speed + rest, hours, speed
 
 
 def _draw_pair(rng: Random, hard: bool) -> tuple[int, ...]:
-    return rng.randint(90, 140) if hard else rng.randint(11, 89), rng.randint(3, 60)
+    return rng.randint(11, 99), rng.randint(70, 99) if hard else rng.randint(3, 69)
 
 
 def _draw_stall(rng: Random, hard: bool) -> tuple[int, ...]:
-    price = rng.randint(30, 40) if hard else rng.randint(11, 29)
-    return rng.randint(3, 9), price, rng.randint(3, 9), rng.randint(4, 29)
+    price = rng.randint(40, 49) if hard else rng.randint(11, 39)
+    return rng.randint(3, 9), price, rng.randint(3, 9), rng.randint(4, 39)
 
 
 FAMILIES = (
@@ -93,8 +93,8 @@ FAMILIES = (
             "- loose: {2}\n- a bag: {1} {thing}\n- bags: {0}\nTotal of {thing}?",
             "{name} found {2} {thing} and then got {0} bags, each with {1} {thing}. What is the total?",
             "Let each of {0} bags contain {1} {thing}; {2} more lie outside. Compute the sum.",
-            "Outside the bags: {2} {thing}. Inside each: {1}. Bags: {0}. How many does {name} own?",
-            "A box of {0} bags, {1} {thing} in each one. {name} adds {2}. How many {thing} now?",
+            "{name} has {2} loose {thing} and {0} bags of {1} {thing}. How many {thing} are there?",
+            "Given: bags {0}; in each bag {1} {thing}; loose {2}. Find: the total.",
         ),
     ),
     Family(
@@ -110,8 +110,8 @@ FAMILIES = (
             "- earned: {2}\n- at first: {0}\n- spent: {1}\nCoins of {name}?",
             "A purse of {0} coins loses {1} and then gains {2}. Compute what it holds.",
             "After work {name} gets {2} coins. Before that there were {0}, less {1} for food. Count the coins.",
-            "Paid: {1}. Received: {2}. In the purse before: {0} coins. In it after?",
-            "{name} takes {1} from a purse with {0} coins in it, then puts in {2}. How many now?",
+            "{name} has {0} coins, earns {2} and spends {1}. How many coins are left now?",
+            "at first | out | in | now\n{0} | {1} | {2} | ?",
         ),
     ),
     Family(
@@ -127,8 +127,8 @@ FAMILIES = (
             "Given: {2} lost from one part; parts {1}; {thing} in all {0}. Find: that part now.",
             "{name} ate {2} of the {thing} that were dealt to {name} when {0} went to {1} friends. What is left?",
             "A sack of {0} {thing} is for {1} children. Each one drops {2}. Count what one child has.",
-            "Heaps: {1}, all alike, from {0} {thing}. {name} owns a heap and sells {2}. How many stay?",
-            "If {1} friends divide {0} {thing} and {name} then loses {2}, how many has {name}?",
+            "{0} {thing} are shared by {1} children equally. {name} gives {2} away. How many does {name} keep?",
+            "- {thing}: {0}\n- children: {1}\n- lost: {2}\nLeft for each?",
         ),
     ),
     Family(
@@ -144,8 +144,8 @@ FAMILIES = (
             "- hours: {1}\n- km an hour: {2}\n- whole way: {0} km\nStill to go?",
             "Each hour {name} walks {2} km. The town is {0} km away. Compute the rest after {1} hours.",
             "After {1} hours of {2} km each, what is missing from a trip of {0} km?",
-            "Speed: {2} km an hour. Way: {0} km. {name} stops after {1} hours. How far to the end?",
-            "{name} wants to ride {0} km and rides {2} km every hour. What is left after {1} hours?",
+            "{name} rides {1} hours at {2} km an hour on a road of {0} km. How far is the end?",
+            "Given: speed {2} km/h; time {1} h; way {0} km. Find: the rest.",
         ),
     ),
     Family(
@@ -161,8 +161,8 @@ FAMILIES = (
             "- more than {name}: {1}\n- {name}: {0} {thing}\nBoth together?",
             "With {1} {thing} more, {name} would have as many as a friend. {name} has {0}. Count both.",
             "Let a row hold {0} {thing} and the next row {1} more. Compute the sum of the rows.",
-            "The second heap is {1} {thing} larger. The first has {0}. How many are in the two heaps?",
-            "{name} owns {0} {thing}, a friend {1} more. Put together, how many is that?",
+            "One heap has {0} {thing} and the other {1} more. How many do both have?",
+            "Given: {thing} {0}; the other has {1} more. Find: both together.",
         ),
     ),
     Family(
@@ -178,8 +178,8 @@ FAMILIES = (
             "A cup costs {3} cents and {name} takes {2}. Then come {0} {thing} for {1} each. Count the cents.",
             "At {1} cents each {name} gets {0} {thing}, and at {3} cents each {2} cups. Compute the cost.",
             "Sold: {2} cups and {0} {thing}. A cup brings {3} cents, the {thing} {1} each. What came in?",
-            "The {thing} cost {1} cents each, the cups {3}. {name} wants {0} {thing} and {2} cups. How much?",
-            "{2} cups for {3} cents each, {0} {thing} for {1} cents each: what must {name} pay?",
+            "{name} buys {2} cups at {3} cents each and {0} {thing} at {1} cents each. What is the cost?",
+            "what | cents | count\n{thing} | {1} | {0}\ncups | {3} | {2}\nall | | ?",
         ),
     ),
 )
