@@ -92,9 +92,9 @@ class Benchmark:
             UserError: ``datasets`` is not installed; the set cannot be loaded (no network, gated, not found); it has
                 another number of rows than it should; or its rows are not as published.
         """
-        hub_split, expected = self.splits[split]
+        expected = self.splits[split].rows
         revision = revision or self.revision
-        table = read_rows(self._download(hub_split, revision))
+        table = read_rows(self._download(split, revision))
         source = f"{self.hub_id}@{revision}" if revision else self.hub_id
         if len(table.rows) != expected:
             raise UserError(
@@ -136,21 +136,22 @@ class Benchmark:
 
     # The Hub.
 
-    def _download(self, hub_split: str, revision: str | None) -> Any:
+    def _download(self, split: str, revision: str | None) -> Any:
         try:
             import datasets
-            import httpx
         except ModuleNotFoundError as error:
             raise UserError(
                 f"{self.name} comes from the Hugging Face Hub, which needs the package {error.name}; run: pip install "
-                f"datasets (or {self._file_instead()})"
+                f"datasets; or {self._file_instead(split)}"
             ) from None
         try:
-            return datasets.load_dataset(self.hub_id, self.config, split=hub_split, revision=revision)
-        except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, httpx.HTTPError) as error:
+            return datasets.load_dataset(
+                self.hub_id, self.config, split=self.splits[split].hub_split, revision=revision
+            )
+        except Exception as error:  # those of the HTTP library beneath come through, whichever that is
             raise UserError(
                 f"{self.name}: the data set {self.hub_id} cannot be loaded: {self._reason(error)}; or "
-                f"{self._file_instead()}"
+                f"{self._file_instead(split)}"
             ) from error
 
     def _reason(self, error: Exception) -> str:
@@ -162,7 +163,7 @@ class Benchmark:
             return f"the Hub cannot be reached ({told}); check the network"
         if "gated" in told:
             return f"it is gated; ask for access on {page}, then log in: hf auth login"
-        return f"{told.splitlines()[0] if told else type(error).__name__}; see {page}"
+        return f"{type(error).__name__}: {told.splitlines()[0] if told else 'no reason is given'}; see {page}"
 
     def _file_instead(self, split: str = TEST) -> str:
         name = self.name if split == TEST else f"{self.name}/{split}"

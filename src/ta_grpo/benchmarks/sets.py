@@ -73,12 +73,12 @@ AIME24 = Benchmark(
 )
 AIME25 = Benchmark(
     name="aime25",
-    hub_id="math-ai/aime25",
+    hub_id="yentinglin/aime_2025",
     config="default",
-    splits={TEST: Split("test", 30)},
-    columns={"id": "id", "question": "problem", "answer": "answer"},
+    splits={TEST: Split("train", 30)},
+    columns={"question": "problem", "answer": "answer"},
     clean=shapes.competition_integer,
-    licence="data set Apache-2.0; the problems are the MAA's: do not redistribute them",
+    licence=AIME24.licence,
 )
 MINERVA = Benchmark(
     name="minerva",

@@ -6,6 +6,7 @@ A converter takes a row whose columns were renamed already and returns it with t
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import re
 from collections.abc import Mapping
@@ -89,12 +90,9 @@ def shuffled_options(row: dict[str, Any]) -> dict[str, Any]:
     The order depends on nothing but the id, so all samples of all runs see the same one.
 
     Raises:
-        ShapeError: an option that is not there.
+        ShapeError: an option or the question that is not there.
     """
-    right = _text(row, "answer", "Correct Answer").strip()
-    options = [right, *(_text(row, name, name).strip() for name in WRONG_OPTIONS)]
-    if not all(options):
-        raise ShapeError(f"Correct Answer, {', '.join(WRONG_OPTIONS)}: one is empty")
+    options = [_option(row, "answer", "Correct Answer"), *(_option(row, name, name) for name in WRONG_OPTIONS)]
     order = option_order(row["id"])
     lines = [f"({letter}) {options[index]}" for letter, index in zip(LETTERS, order, strict=True)]
     others = {name: value for name, value in row.items() if name not in WRONG_OPTIONS}
@@ -111,6 +109,16 @@ def option_order(question_id: str) -> list[int]:
     # random() keeps its sequence across Python versions, which shuffle() does not promise.
     keys = [generator.random() for _ in LETTERS]
     return sorted(range(len(LETTERS)), key=keys.__getitem__)
+
+
+def _option(row: Mapping[str, Any], name: str, told: str) -> str:
+    value = row.get(name)
+    # A CSV cell that is a number is read as one.
+    is_number = isinstance(value, int | float)
+    text = json.dumps(value) if is_number else _text(row, name, told).strip()
+    if not text:
+        raise ShapeError(f"{told}: is empty")
+    return text
 
 
 def _text(row: Mapping[str, Any], name: str, told: str) -> str:

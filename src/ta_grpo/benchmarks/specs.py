@@ -30,7 +30,8 @@ def load_benchmark(spec: str, revision: str | None = None) -> QuestionSet:
     ``FILE``                    a file of question records; it wins over a set of that name
     ==========================  =======================================================================
 
-    Sets of other packages (entry points ``ta_grpo.question_sets``) can be named too, as in ``load_questions``.
+    Sets of other packages (entry points ``ta_grpo.question_sets``) can be named as in ``load_questions``, with its
+    default split.
 
     Args:
         spec: see above.
