@@ -73,7 +73,14 @@ def test_case_from_the_file(case: dict, case_verdicts: dict[str, Verdict]) -> No
 
 
 RIGHT = {
-    "thousands": [("12345", "12 345"), ("12345", r"12{,}345"), ("112,\\!875", "112875"), ("1,234,567", "1234567")],
+    "thousands": [
+        ("1080", r"1,000+80=1,080\text{ dollars}"),
+        (r"11,\! 111,\! 111,\! 100", r"11,\!111,\!111,\!100"),
+        ("12345", "12 345"),
+        ("12345", r"12{,}345"),
+        ("112,\\!875", "112875"),
+        ("1,234,567", "1234567"),
+    ],
     "mixed": [("8/3", r"2\frac23"), ("8/3", "2⅔"), (r"-\frac72", "-3 1/2")],
     "decimals": [(r"\frac13", "0.333333"), ("0.5", ".50"), (r"\frac{\pi}{4}", "0.785398"), ("5", "5.0"), ("0", "-0")],
     "powers of ten": [("4.5e33", r"4.5\times10^{33}"), ("10^{-7}", "1e-7"), (".0000672", r"6.72\cdot 10^{-5}")],
@@ -97,11 +104,22 @@ RIGHT = {
     ],
     "options": [("C", "(C)"), ("C", r"\textbf{C}"), ("C", "C. 14"), (r"\textbf{(B)}\ 12", "B"), ("12", "(B) 12")],
     "lists": [("8 and 27", r"\{27, 8\}"), (r"1\pm\sqrt5", r"1-\sqrt5, 1+\sqrt5"), (r"x=\pm 7", r"7 \text{ or } -7")],
-    "tuples": [("(1,4)", "y=4, x=1"), ("(1,4)", "1, 4"), ("(0.5, 2)", r"\left(\frac12, 2\right)")],
+    "tuples": [
+        ("(1,4)", "P(1,4)"),
+        ("(1,4)", "(x,y)=(1,4)"),
+        ("(1,2),(3,4)", r"\{(3,4),(1,2)\}"),
+        ("(1,4)", "y=4, x=1"),
+        ("(1,4)", "1, 4"),
+        ("(0.5, 2)", r"\left(\frac12, 2\right)"),
+    ],
     "intervals": [
         (r"(-\infty,2)\cup(5,\infty)", r"x<2 \text{ or } x>5"),
         (r"(-\infty,2)\cup(5,\infty)", r"(5,\infty)\cup(-\infty,2)"),
         (r"\mathbb{R}", r"(-\infty,\infty)"),
+        (r"(2,\infty)", r"\{x \in \mathbb{R} : x>2\}"),
+        ("[0,1]", r"0 \leq x \leq 1"),
+        (r"(-\infty,3)\cup(3,\infty)", r"x \neq 3"),
+        (r"(-\infty,3)", r"{( - \infty, 3)}"),
     ],
     "algebra": [
         (r"\sqrt{1/m}", r"\frac{1}{\sqrt m}"),
@@ -114,8 +132,17 @@ RIGHT = {
         (r"\frac{\sqrt2}{2}", r"\frac{\sqrt2}{2} \approx 0.707"),
     ],
     "words": [(r"\text{June 20}", "20th June"), ("no solution", "No solution."), ("3:45", r"3{:}45\text{ PM}")],
-    "matrices": [(r"\begin{pmatrix}1/2\\3\end{pmatrix}", r"\begin{bmatrix}0.5\\ 3\end{bmatrix}")],
-    "bases": [("2A_{16}", "2a_{16}"), (r"1011_{\text{two}}", "1011_2")],
+    "matrices": [
+        (r"\begin{pmatrix}1&0\\0&1\end{pmatrix}", r"\left[\begin{array}{cc}1&0\\0&1\end{array}\right]"),
+        (r"\begin{pmatrix}1/2\\3\end{pmatrix}", r"\begin{bmatrix}0.5\\ 3\end{bmatrix}"),
+    ],
+    "markup": [
+        ("k=3", r"\text{k=3}"),
+        ("13", r"\text{13 cm}"),
+        ("150", r"{150^\circ}"),
+        (r"\text{(E)}", r"x=\text{(E)}"),
+    ],
+    "bases": [("52_8", "x=52_8"), ("2A_{16}", "2a_{16}"), (r"1011_{\text{two}}", "1011_2")],
 }
 
 WRONG = {
@@ -443,6 +470,31 @@ def test_workers_end_when_their_parent_is_killed(busy: bool) -> None:
     pids = [int(pid) for pid in done.stdout.split()]
     assert pids
     assert wait_until_dead(pids, SHORT + 5)
+
+
+def test_workers_end_when_their_parent_is_killed_but_a_forked_child_lives() -> None:
+    script = r"""
+        import os, signal, sys, time
+        from ta_grpo.verifier import verify, worker_status
+        assert verify(r"\boxed{\sqrt{8}}", r"2\sqrt{2}").correct
+        workers = worker_status().pids
+        child = os.fork()
+        if child == 0:
+            os.close(1)
+            os.close(2)
+            time.sleep(30)
+            os._exit(0)
+        print(child, *workers, flush=True)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = run_script(script)
+    child, *workers = map(int, done.stdout.split())
+    try:
+        assert wait_until_dead(workers, 5)
+        assert alive(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_an_unguarded_script_is_not_imported_again(tmp_path: Path) -> None:

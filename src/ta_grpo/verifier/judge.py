@@ -153,6 +153,7 @@ def _same(gold: str, answer: str, algebra: Algebra) -> bool:
 
 def _same_words(gold: str, answer: str, algebra: Algebra) -> bool | None:
     """Options, times, numerals in a base and words; None where the reference is none of them."""
+    answer = _named(answer, ["="]).value
     if gold_option := read_option(gold):
         answer_option = read_option(answer)
         if answer_option:
@@ -205,7 +206,7 @@ _RELATION = re.compile(r"[<>]|\\(?:leq|geq|neq)(?![A-Za-z])")
 def _structure(text: str) -> _Structure:
     if parse_number(text):
         return _Structure("single", [text])
-    if matrix := _MATRIX.fullmatch(text):
+    if matrix := _MATRIX.fullmatch(split_unit(text)[0]):
         rows = [split_at(row, ["&"]) for row in split_at(matrix["body"], [r"\\"])]
         rows = [row for row in rows if row != [""]]
         kind = "vector" if len(rows) == 1 or all(len(row) == 1 for row in rows) else "matrix"
@@ -222,7 +223,7 @@ def _structure(text: str) -> _Structure:
     if name:
         structure = _structure(value)
         return structure if structure.kind != "single" else _Structure("single", [text])
-    if bracketed := _bracketed(text):
+    if bracketed := _bracketed(split_unit(text)[0]):
         return bracketed
     written_out = _elements("list", [text])
     return written_out if len(written_out.items) > 1 else _Structure("single", [text])

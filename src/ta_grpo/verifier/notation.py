@@ -74,6 +74,7 @@ _REWRITES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = 
         (r"\\(?:boxed|fbox|ensuremath)(?![A-Za-z])\s*", ""),
         (r"^\s*\*+([^*]+)\*+\s*$", r"\1"),
         (r"^\s*\\\[(.*)\\\]\s*$", r"\1"),
+        (r",\\!\s*(?=\d)", ","),
         # A backslash before a backslash is a new row of a matrix.
         (r"(?<!\\)\\(?:!|/)", ""),
         (r"(?<!\\)\\(?:[,;:> ]|quad\b|qquad\b|thinspace\b|enspace\b|hspace\s*\{[^{}]*\})|~", " "),
@@ -98,7 +99,7 @@ _REWRITES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = 
         (r"\\(?:simeq|cong|doteq)(?![A-Za-z])", r"\\approx "),
         (r"\\varnothing|\\\{\s*\\\}", r"\\emptyset"),
         (r"\\(?:dots|cdots|ldots|dotsc|dotsb)(?![A-Za-z])|\.\.\.+", r"\\ldots "),
-        (r"\\degree(?![A-Za-z])|\^\s*\{?\s*\\circ\s*\}?", r"^\\circ "),
+        (r"\\degree(?![A-Za-z])|\^\s*\{\s*\\circ\s*\}|\^\s*\\circ", r"^\\circ "),
         (r"\\infin(?![A-Za-z])|(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
         (r"\+/-", r"\\pm "),
         (r"\*\*", "^"),
@@ -121,13 +122,15 @@ _REWRITES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = 
         (r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi "),
         (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
         (r"\\log\s*_\s*(\d+)", r"\\log_{\1}"),
+        (r"([-+])\s+(?=\\infty)", r"\1"),
         # 1.6e-19 is a number, not a multiple of Euler's e.
         (r"(?<![\w.])(\d+\.?\d*|\.\d+)[eE]([-+]?\d+)(?![\w.])", r"\1 \\times 10^{\2}"),
     ]
 ]  # fmt: skip
 
 
-_NUMBER_IN_TEXT = re.compile(r"\\text\s*\{\s*(?P<content>[-+(]?\d[^{}]*)\}")
+# Mathematics that somebody put in \text: it begins with a number or holds a sign.
+_MATHEMATICS_IN_TEXT = re.compile(r"\\text\s*\{\s*(?P<content>[-+(]{0,2}\d[^{}]*|[^{}]*[=+^<>][^{}]*)\}")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -138,7 +141,7 @@ def normalise(text: str) -> str:
         text = pattern.sub(replacement, text)
     text = _braced_arguments(text)
     text = strip_outer(" ".join(text.split()))
-    if in_text := _NUMBER_IN_TEXT.fullmatch(text):
+    if in_text := _MATHEMATICS_IN_TEXT.fullmatch(text):
         return normalise(in_text["content"])
     return _without_thousands(text)
 

@@ -92,7 +92,6 @@ _SPELLINGS = {
     "hz": "hz hertz",
     "k": "kelvin",
     "mol": "mol mole",
-    "unit": "unit",
     "mph": "mph",
     "kmh": "kmh kph",
 }
@@ -145,9 +144,8 @@ def units_conflict(gold: str, answer: str) -> bool:
 
 
 def _has_mathematics(core: str) -> bool:
-    """A digit, or a letter that is no word: there is something to measure."""
-    outside = re.sub(r"\\text\s*\{[^{}]*\}|\\circ", "", core)
-    return bool(re.search(r"\d|\\pi|\\sqrt|\\infty", outside)) or re.fullmatch(r"\s*[A-Za-z]\s*", outside) is not None
+    """Something that is not text, so that there is something to measure."""
+    return re.search(r"[\dA-Za-z]", re.sub(r"\\text\s*\{[^{}]*\}|\\circ", "", core)) is not None
 
 
 def _may_be_unit(words: str) -> bool:
