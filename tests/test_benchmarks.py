@@ -268,6 +268,11 @@ def test_a_solution_without_a_box_is_dropped_and_counted(hub, caplog):
     assert "row 5000" in caplog.text
 
 
+def test_of_two_forms_of_an_answer_the_last_is_taken(tmp_path):
+    row = {"problem": "Halve five.", "solution": "This is $\\boxed{2.5}$ or $\\boxed{\\frac{5}{2}}$."}
+    assert load_benchmark(f"math={write_jsonl(tmp_path / 'any.jsonl', row)}")[0].answer == "\\frac{5}{2}"
+
+
 def test_question_sets_can_be_trained_on(hub):
     hub.rows = rows_of("gsm8k", 7473)
     assert load_questions("gsm8k")[0].id == "gsm8k/train/1"

@@ -47,11 +47,13 @@ def as_published(row: dict[str, Any]) -> dict[str, Any]:
 def boxed_solution(row: dict[str, Any]) -> dict[str, Any]:
     r"""MATH, Minerva: the answer is in the last ``\boxed`` of a worked solution, which is kept as ``solution``.
 
-    A solution without a box gives the empty answer, so that the row is dropped and told as one without an answer.
+    Only the last: two boxes side by side are two forms of one answer here (``2.5`` or ``\frac{5}{2}``). A solution
+    without a box gives the empty answer, so that the row is dropped and told as one without an answer.
     """
     solution = _text(row, "answer", "the solution")
-    boxed = "\\boxed" in solution or "\\fbox" in solution
-    return row | {"solution": solution, "answer": (extract_answer(solution) or "") if boxed else ""}
+    start = max(solution.rfind("\\boxed"), solution.rfind("\\fbox"))
+    answer = extract_answer(solution[start:]) if start >= 0 else None
+    return row | {"solution": solution, "answer": answer or ""}
 
 
 def hashed_solution(row: dict[str, Any]) -> dict[str, Any]:
