@@ -82,7 +82,17 @@ RIGHT = {
         ("1,234,567", "1234567"),
     ],
     "mixed": [("8/3", r"2\frac23"), ("8/3", "2⅔"), (r"-\frac72", "-3 1/2")],
-    "decimals": [(r"\frac13", "0.333333"), ("0.5", ".50"), (r"\frac{\pi}{4}", "0.785398"), ("5", "5.0"), ("0", "-0")],
+    "decimals": [
+        (r"\frac13", r"0.\overline{3}"),
+        ("0.3", "0.30000000000000004"),
+        ("2000000", r"2\text{ million}"),
+        ("5", r"\text{five}"),
+        (r"\frac13", "0.333333"),
+        ("0.5", ".50"),
+        (r"\frac{\pi}{4}", "0.785398"),
+        ("5", "5.0"),
+        ("0", "-0"),
+    ],
     "powers of ten": [("4.5e33", r"4.5\times10^{33}"), ("10^{-7}", "1e-7"), (".0000672", r"6.72\cdot 10^{-5}")],
     "percent": [(r"35\%", "0.35"), ("6.25", r"6.25\text{ percent}"), (r"\frac34", r"75\%")],
     "units": [
@@ -121,7 +131,12 @@ RIGHT = {
         (r"(-\infty,3)\cup(3,\infty)", r"x \neq 3"),
         (r"(-\infty,3)", r"{( - \infty, 3)}"),
     ],
+    "ratios": [("2:3", "4:6"), ("1:2:3", "2:4:6"), ("2:3", r"\frac23")],
     "algebra": [
+        (r"\sqrt{\frac mn}", r"\frac{\sqrt m}{\sqrt n}"),
+        (r"\frac{n(n+1)}{2}", r"\binom{n+1}{2}"),
+        (r"\sum_{k=1}^{n} k", r"\frac{n^2+n}{2}"),
+        (r"\frac{e^x+e^{-x}}{2}", r"\cosh x"),
         (r"\sqrt{1/m}", r"\frac{1}{\sqrt m}"),
         (r"1-\frac1e", r"1-\frac{1}{\mathrm{e}}"),
         (r"\sin 30^\circ", r"\frac12"),
@@ -184,6 +199,10 @@ WRONG = {
     "algebra": [
         ("x", "|x|"),
         (r"\sqrt{x^2}", "x"),
+        (r"\sqrt{xy}", r"-\sqrt{x}\sqrt{y}"),
+        (r"\sqrt{x^2y^2}", "xy"),
+        (r"\lfloor x \rfloor", r"\lfloor x+0.01 \rfloor"),
+        ("n!", "(n-1)!"),
         ("1", r"\frac{0}{0}"),
         ("7", r"\frac{7}{0}"),
         (r"\infty", "5"),
@@ -191,6 +210,7 @@ WRONG = {
         ("5", "5+"),
         (r"\frac12", r"\frac{1}{"),
     ],
+    "ratios": [("2:3", "3:2"), ("1:2:3", "1:2:4")],
     "words": [(r"\text{Yes}", "Yes and no"), ("5", r"\text{not } 5"), ("3:45 PM", "3:45 AM"), ("3:45", "1:15")],
     "matrices": [(r"\begin{pmatrix}1\\-3\end{pmatrix}", "(-3,1)")],
     "bases": [("1011_2", "1011_3"), ("11", "1011_2")],
@@ -204,6 +224,19 @@ def test_kinds_of_answers(expected: bool, kind: str) -> None:
     assert [(pair, v.outcome) for pair, v in zip(pairs, verdicts, strict=True)] == [
         (pair, "right" if expected else "wrong") for pair in pairs
     ]
+
+
+@pytest.mark.parametrize("kind", sorted(RIGHT | WRONG))
+def test_what_is_decided_without_a_worker_is_what_the_worker_says(kind: str) -> None:
+    # The worker's own function, which loads sympy.
+    from ta_grpo.verifier.compare import compare
+    from ta_grpo.verifier.judge import decide_plainly
+
+    for expected, pairs in (("right", RIGHT.get(kind, [])), ("wrong", WRONG.get(kind, []))):
+        for gold, answer in pairs:
+            plain = decide_plainly(gold, answer)
+            assert plain in (None, expected == "right"), (gold, answer)
+            assert compare(gold, answer) == expected, (gold, answer)
 
 
 @given(st.integers())

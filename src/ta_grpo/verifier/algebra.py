@@ -38,7 +38,11 @@ _PRECISION = 30
 _SAME_EXACTLY = sympy.Float("1e-25")
 # Floats inside an expression (`2.5\\pi`) were written with unknown care.
 _SAME_ROUNDED = sympy.Float("1e-6")
-_POINTS = tuple(sympy.Rational(*point) for point in ((7, 5), (23, 7), (-11, 6), (41, 6), (-29, 8), (2, 9), (-3, 7)))
+# In this order several neighbours are both positive and two are both negative: variables take neighbouring values.
+_POINTS = tuple(
+    sympy.Rational(*point)
+    for point in ((7, 5), (23, 7), (-11, 6), (-41, 6), (29, 8), (2, 9), (13, 4), (5, 11), (-3, 7))
+)
 _ENOUGH_POINTS = 4
 # Functions with steps may agree at a few points and differ elsewhere.
 _NOT_ANALYTIC = (

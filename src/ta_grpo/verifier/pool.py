@@ -28,6 +28,7 @@ from ta_grpo.errors import UserError
 MAX_WORKERS = 4
 # Importing sympy takes about two seconds of CPU; a loaded machine takes many times that.
 START_TIMEOUT_SECONDS = 120.0
+DISMISSAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,16 @@ class _Worker:
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
+
+    def dismiss(self) -> None:
+        """Tell the process that there is no more work."""
+        self._stdin.close()
+
+    def end(self) -> None:
+        """Wait a moment for a dismissed process; kill it if it is still there."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(DISMISSAL_SECONDS)
+        self.kill()
 
     def kill(self) -> None:
         self._process.kill()
@@ -217,7 +228,10 @@ class _Pool:
             idle, self._idle = self._idle, []
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in idle:
-            self._discard(worker)
+            worker.dismiss()
+        for worker in idle:
+            worker.end()
+            self._workers.discard(worker)
 
     def abandon_in_fork(self) -> None:
         """In a forked child: let go of the parent's pipes, so that its workers still see the parent's end."""

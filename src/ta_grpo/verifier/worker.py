@@ -15,12 +15,15 @@ import resource
 import signal
 import sys
 import threading
+import time
 from typing import TextIO
 
 # sympy, its caches and a large comparison fit several times; a memory bomb does not.
 MEMORY_LIMIT_BYTES = 2 * 1024**3
 # The parent kills at the deadline. The timer is for the case that there is no parent any more.
 GRACE_SECONDS = 2.0
+# What a worker in mid-work has left when its parent is gone.
+LEAVING_SECONDS = 0.5
 
 
 def main() -> None:
@@ -36,8 +39,7 @@ def main() -> None:
     warm_up()
     _silence_output()
     _reply(replies, {"ready": True})
-    while True:
-        job = jobs.get()
+    while job := jobs.get():
         signal.setitimer(signal.ITIMER_REAL, job["timeout"] + GRACE_SECONDS)
         try:
             outcome = compare(job["gold"], job["answer"])
@@ -68,13 +70,16 @@ def _limit_this_process() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
-def _read_jobs() -> queue.SimpleQueue[dict]:
-    """Start the thread that reads jobs from stdin and ends the process when there is nobody to send any."""
-    jobs: queue.SimpleQueue[dict] = queue.SimpleQueue()
+def _read_jobs() -> queue.SimpleQueue[dict | None]:
+    """Start the thread that reads jobs from stdin, None at its end, and then ends the process if it is not over."""
+    jobs: queue.SimpleQueue[dict | None] = queue.SimpleQueue()
 
     def read() -> None:
         for line in sys.stdin:
             jobs.put(json.loads(line))
+        # An idle main thread now ends by itself; a busy one has nobody to tell.
+        jobs.put(None)
+        time.sleep(LEAVING_SECONDS)
         os._exit(0)
 
     threading.Thread(target=read, name="stdin", daemon=True).start()
