@@ -103,7 +103,7 @@ def _converted_gguf(path: Path) -> Path:
     try:
         import gguf  # noqa: F401  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise UserError(f"model {path}: reading GGUF needs the package gguf; run: pip install 'ta-grpo[gguf]'") from None
+        raise UserError(f"model {path}: GGUF files need the package gguf; run: pip install 'ta-grpo[gguf]'") from None
     source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     read: Any = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     if hasattr(read.config, "quantization_config"):
