@@ -168,7 +168,7 @@ def load_questions(source: Any, columns: Mapping[str, str] | None = None) -> Que
         table = read_rows(source)
     if not table.rows:
         raise UserError(f"{origin}: holds no questions")
-    questions, dropped = _parse_table(_rename_columns(table, columns or {}, origin), origin, stem)
+    questions, dropped = parse_table(_rename_columns(table, columns or {}, origin), origin, stem)
     return QuestionSet(questions, name=stem if path else "", path=path, dropped=dropped)
 
 
@@ -252,7 +252,17 @@ class _Problems:
         raise UserError(f"{self.origin}: {problems}{shown}{more}")
 
 
-def _parse_table(table: Table, origin: str, stem: str) -> tuple[list[Question], Counter[str]]:
+def parse_table(table: Table, origin: str, stem: str) -> tuple[list[Question], Counter[str]]:
+    """The questions of a table with our column names, and how many rows were dropped for which reason.
+
+    Args:
+        table: rows as read.
+        origin: the file or set, for errors.
+        stem: a row without an id gets ``stem/ROW``.
+
+    Raises:
+        UserError: naming every bad row.
+    """
     problems = _Problems(origin)
     questions: list[Question] = []
     dropped: dict[str, str] = {}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..errors import UserError
 from ..question_files import Row, Table, read_file, read_rows
-from ..questions import DEFAULT_PROMPT_TEMPLATE, QuestionSet, _parse_table
+from ..questions import DEFAULT_PROMPT_TEMPLATE, QuestionSet, parse_table
 from . import shapes
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Benchmark:
 
     def _question_set(self, table: Table, split: str, origin: str, path: Path | None) -> QuestionSet:
         name = self._set_name(split)
-        questions, dropped = _parse_table(table, origin, name)
+        questions, dropped = parse_table(table, origin, name)
         return QuestionSet(questions, name, path, dropped, self.prompt_template)
 
     def _set_name(self, split: str) -> str:
