@@ -312,6 +312,32 @@ def test_extraction(completion: str, answer: str | None) -> None:
     assert extract_answer(completion) == answer
 
 
+@pytest.mark.parametrize(
+    ("completion", "gold", "right"),
+    [
+        ("The answer is $\\frac{3}{4}$, which is 0.75.", "3/4", True),
+        ("So the final answer is **7 apples**.", "7", True),
+        ("The correct answer is option B.", "B", True),
+        ("The answer is $1,080.", "1080", True),
+        ("My first answer: 5. Final answer: 6", "6", True),
+        ("My first answer: 5. Final answer: 6", "5", False),
+        ("The answer is 5 or 6.", "5", False),
+        ("The answer is not 5.", "5", False),
+        (r"\boxed{5} \boxed{6} \boxed{7}", "7", False),
+        (r"\boxed{5}, or maybe \boxed{6}", "6", False),
+        (r"Case 1: \boxed{5}. Case 2: \boxed{6}.", "6", True),
+        (r"\boxed{5 \text{ or } 5}", "5", False),
+        (r"\boxed{5 \text{ but it could as well be six}}", "5", False),
+        (r"\boxed{5!}", "120", True),
+        (r"\boxed{5}!", "5", True),
+        (r"\boxed{{\color{blue}\mathbf{5}}}", "5", True),
+        (r"\boxed{DNE}", r"\text{DNE}", True),
+    ],
+)
+def test_whole_completions(completion: str, gold: str, right: bool) -> None:
+    assert verify(completion, gold).outcome == ("right" if right else "wrong")
+
+
 @pytest.mark.parametrize("text", [r"\boxed{" * 50_000 + "5", "\n" * 200_000, "answer " * 50_000, "<answer>" * 30_000])
 def test_extraction_takes_linear_time(text: str) -> None:
     before = time.process_time()
