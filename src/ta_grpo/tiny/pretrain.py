@@ -64,7 +64,7 @@ CHAT_TEMPLATE = (
 )
 
 
-# --- the text ---------------------------------------------------------------------------------------------------------
+# The text.
 
 
 def phrasing_order(family: Family) -> list[int]:
@@ -106,7 +106,7 @@ def training_text(rng: Random) -> tuple[str, str]:
     return problem.text(phrasing), sloppy_solution(problem, family, rng) if sloppy else problem.solution
 
 
-# --- tokenizer, model, training ---------------------------------------------------------------------------------------
+# Tokenizer, model, training.
 
 
 def make_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
@@ -219,7 +219,7 @@ def train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: in
     return float(np.mean(losses[-max(1, steps // 10) :]))
 
 
-# --- measurement ------------------------------------------------------------------------------------------------------
+# Measurement.
 
 
 def sample(
@@ -305,7 +305,7 @@ def measure_phrasings(
     return measured
 
 
-# --- the card ---------------------------------------------------------------------------------------------------------
+# The card.
 
 
 def percent(share: float) -> str:
@@ -412,7 +412,7 @@ def library_versions() -> dict[str, str]:
     return {name: version(name) for name in ("torch", "transformers", "tokenizers")}
 
 
-# --- command ----------------------------------------------------------------------------------------------------------
+# Command.
 
 
 def check_output_dir(output_dir: Path) -> None:
