@@ -38,8 +38,8 @@ class DemoSettings:
     """Settings of the verb ``demo``."""
 
     output_dir: Path = setting(Path("runs/demo"), "Where the runs go. A used directory is never overwritten.")
-    steps: int = setting(30, "Optimiser steps of each arm.")
-    test_questions: int = setting(100, "Questions of the evaluation.")
+    steps: int = setting(50, "Optimiser steps of each arm.")
+    test_questions: int = setting(150, "Questions of the evaluation.")
     seed: int = setting(0, "Seed of training and sampling.")
     resume: bool = setting(False, "Go on with an interrupted demo.")
 

@@ -73,11 +73,14 @@ class TrainingProgress(TrainerCallback):
             steps_done = max(state.global_step - self._first_step, 1)
             left = int((now - self._started) / steps_done * (state.max_steps - state.global_step))
             step = f"step {state.global_step}/{state.max_steps}"
-            self.console.print(f"{self.title}: {step}  {figures}  {left // 60}:{left % 60:02d} left", highlight=False)
+            self.console.print(
+                f"{self.title}: {step}  {figures}  {left // 60}:{left % 60:02d} left", highlight=False, soft_wrap=True
+            )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.close()
 
     def close(self) -> None:
         """Leave the terminal as it was, also after an error."""
-        self.progress.stop()
+        if self.progress.live.is_started:
+            self.progress.stop()

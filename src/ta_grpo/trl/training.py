@@ -25,7 +25,6 @@ from ..models import load_tokenizer, resolve_model
 from ..questions import QuestionSet, as_train_rows, load_questions
 from ..rundir import RunDir, is_finished
 from ..settings import check_names, help_of, typed_settings
-from .checks import check_train_dataset
 from .config import TAGRPOConfig
 from .progress import TrainingProgress
 from .records import RunRecords, cut_records
@@ -62,7 +61,6 @@ def train(settings: TrainSettings) -> Path:
         return settings.output_dir
     model = resolve_model(settings.model)
     dataset = training_rows(settings, questions, load_tokenizer(model))
-    check_train_dataset(dataset, config)
     transformers_logging.disable_progress_bar()  # one display is enough
     # TRL gives each process its seed after the model is made; adapters are random.
     torch.manual_seed(settings.seed)
