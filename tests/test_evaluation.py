@@ -41,11 +41,11 @@ class FakeSampler:
         self.settings = settings
         self.prompts = {}
 
-    def tokenize(self, prompts):
+    def prepare(self, prompts):
         self.prompts.update(prompts)
         return [[1, 2, 3] for _ in prompts]
 
-    def complete(self, prompt_ids, seed):
+    def complete(self, prompt_ids, seed, arrived):
         return [self.queue.pop(0) for _ in prompt_ids]
 
     def describe(self):

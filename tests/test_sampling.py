@@ -69,7 +69,7 @@ def test_settings_that_cannot_be_are_refused(change, reason):
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 5), st.integers(1, 7))
 def test_a_plan_holds_every_sample_once_longest_prompts_first(lengths, num_samples, batch_size):
     settings = SamplingSettings(num_samples, 8, batch_size=batch_size)
-    batches = plan_batches([f"id{i}" for i in range(len(lengths))], lengths, settings)
+    batches = list(plan_batches([f"id{i}" for i in range(len(lengths))], lengths, settings))
     rows = [row for batch in batches for row in batch.rows]
     assert sorted(rows) == [(number, sample) for number in range(len(lengths)) for sample in range(num_samples)]
     assert [lengths[number] for number, _ in rows] == sorted((lengths[number] for number, _ in rows), reverse=True)
@@ -79,9 +79,9 @@ def test_a_plan_holds_every_sample_once_longest_prompts_first(lengths, num_sampl
 
 def test_seeds_depend_on_the_settings_seed_and_the_questions_in_the_batch():
     (batch,) = plan_batches(["a"], [3], replace(SETTINGS, num_samples=2))
-    assert batch == plan_batches(["a"], [9], replace(SETTINGS, num_samples=2))[0]
-    assert batch.seed != plan_batches(["b"], [3], replace(SETTINGS, num_samples=2))[0].seed
-    assert batch.seed != plan_batches(["a"], [3], replace(SETTINGS, num_samples=2, seed=1))[0].seed
+    assert batch == next(plan_batches(["a"], [9], replace(SETTINGS, num_samples=2)))
+    assert batch.seed != next(plan_batches(["b"], [3], replace(SETTINGS, num_samples=2))).seed
+    assert batch.seed != next(plan_batches(["a"], [3], replace(SETTINGS, num_samples=2, seed=1))).seed
 
 
 # The file
@@ -134,7 +134,9 @@ def test_what_is_done_is_not_drawn_again(tmp_path, monkeypatch):
     sampler = make_sampler()
     drawn = []
     monkeypatch.setattr(
-        sampler, "complete", lambda ids, seed: drawn.append(seed) or TransformersSampler.complete(sampler, ids, seed)
+        sampler,
+        "complete",
+        lambda ids, seed, arrived: drawn.append(seed) or TransformersSampler.complete(sampler, ids, seed),
     )
     assert draw(path, sampler) == unbroken
     assert len(drawn) == 2
@@ -186,7 +188,7 @@ def test_questions_that_cannot_be_sampled_are_refused(tmp_path):
 
 def test_the_same_seed_gives_the_same_completions_and_leaves_the_random_state():
     sampler = make_sampler()
-    prompts = sampler.tokenize({"a": "abc", "b": "a longer one"})
+    prompts = sampler.prepare({"a": "abc", "b": "a longer one"})
     state = torch.random.get_rng_state()
     first = sampler.complete(prompts, 5)
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -197,7 +199,7 @@ def test_the_same_seed_gives_the_same_completions_and_leaves_the_random_state():
 
 def test_samples_follow_the_models_distribution():
     sampler = make_sampler(replace(SETTINGS, max_new_tokens=1, temperature=0.3))
-    (ids,) = sampler.tokenize({"a": "abc"})
+    (ids,) = sampler.prepare({"a": "abc"})
     drawn = sampler.complete([ids] * 4000, 0)
     with torch.no_grad():
         probabilities = (sampler.model(torch.tensor([ids])).logits[0, -1] / 0.3).softmax(0)
@@ -212,13 +214,13 @@ def test_samples_follow_the_models_distribution():
 
 def test_a_completion_does_not_depend_on_padding():
     sampler = make_sampler(replace(SETTINGS, num_samples=1, temperature=0.0))
-    short, long = sampler.tokenize({"a": "ab", "b": "a prompt that is much longer than the other one"})
+    short, long = sampler.prepare({"a": "ab", "b": "a prompt that is much longer than the other one"})
     assert sampler.complete([short, long], 0)[0] == sampler.complete([short], 0)[0]
 
 
 def test_greedy_takes_the_likeliest_token_each_time():
     sampler = make_sampler(replace(SETTINGS, num_samples=1, temperature=0.0, max_new_tokens=3))
-    (ids,) = sampler.tokenize({"a": "abc"})
+    (ids,) = sampler.prepare({"a": "abc"})
     expected = list(ids)
     with torch.no_grad():
         for _ in range(3):
@@ -285,21 +287,21 @@ def test_generation_settings_of_the_model_are_left_out_and_left_alone(with_adapt
 
 def test_messages_go_through_the_template_with_one_bos():
     sampler = make_sampler(chat_template_kwargs={"mode": ">"})
-    (ids,) = sampler.tokenize({"a": [{"role": "user", "content": "hi"}]})
+    (ids,) = sampler.prepare({"a": [{"role": "user", "content": "hi"}]})
     assert sampler.tokenizer.decode(ids) == "<bos>u:hi\na>"
     assert ids.count(sampler.tokenizer.bos_token_id) == 1
 
 
 def test_text_gets_the_tokenizers_bos():
-    (ids,) = make_sampler().tokenize({"a": "hi"})
+    (ids,) = make_sampler().prepare({"a": "hi"})
     assert make_sampler().tokenizer.decode(ids) == "<bos>hi"
 
 
 def test_prompts_that_would_go_wrong_are_refused():
     sampler = make_sampler(chat_template=None)
-    assert "conversational=False" in refusal(sampler.tokenize, {"a": [{"role": "user", "content": "hi"}]})
-    assert "two BOS tokens (<bos>)" in refusal(sampler.tokenize, {"a": "<bos>hi"})
-    message = refusal(sampler.tokenize, {"short": "hi", "long": "x" * 250})
+    assert "conversational=False" in refusal(sampler.prepare, {"a": [{"role": "user", "content": "hi"}]})
+    assert "two BOS tokens (<bos>)" in refusal(sampler.prepare, {"a": "<bos>hi"})
+    message = refusal(sampler.prepare, {"short": "hi", "long": "x" * 250})
     assert "'long'" in message
     assert "257" in message
     assert "the model takes 256" in message

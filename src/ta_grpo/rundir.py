@@ -19,7 +19,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -67,21 +67,28 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     Raises:
         UserError: a line in the middle is not a JSON object: something else has written to the file.
     """
+    return [record for record, _ in iter_jsonl(path)]
+
+
+def iter_jsonl(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """The records of a JSONL file one by one, each with the file's length up to its end; see ``read_jsonl``."""
     if not path.exists():
-        return []
-    *lines, _torn = path.read_bytes().split(b"\n")
-    records = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            record = None
-        if not isinstance(record, dict):
-            raise UserError(
-                f"{path}, line {number}: not a JSON object; the file is damaged: restore it or move it away"
-            )
-        records.append(record)
-    return records
+        return
+    end = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            end += len(line)
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = None
+            if not isinstance(record, dict):
+                raise UserError(
+                    f"{path}, line {number}: not a JSON object; the file is damaged: restore it or move it away"
+                )
+            yield record, end
 
 
 def truncate_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
