@@ -57,7 +57,12 @@ def installed_packages() -> list[Package]:
         if requirement.name == "ta-grpo":
             continue
         extra = next(
-            (e for e in ("train", "vllm", "verl", "endpoint", "diversity", "trackers", "gguf") if _belongs(requirement, e)), None
+            (
+                e
+                for e in ("train", "vllm", "verl", "endpoint", "diversity", "trackers", "gguf")
+                if _belongs(requirement, e)
+            ),
+            None,
         )
         if extra is None and requirement.marker is not None:
             continue
