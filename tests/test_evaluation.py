@@ -229,7 +229,7 @@ def test_a_summary_that_is_not_there_or_damaged(tmp_path):
 
 
 def rendered(table):
-    console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     console.print(table)
     return console.export_text()
 

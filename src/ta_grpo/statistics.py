@@ -7,7 +7,7 @@ Source of the estimator: Chen et al. 2021, arXiv 2107.03374, section 2.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +114,38 @@ def bootstrap_interval(
     return Interval(mean, low, high, confidence)
 
 
+def mean_of_means(
+    groups: Sequence[ArrayLike], confidence: float = 0.95, resamples: int = DEFAULT_RESAMPLES, seed: int = 0
+) -> Interval:
+    """The unweighted mean of several sets' means, with its percentile bootstrap interval (problems are resampled within
+    their sets, which are taken as they are). A set of one problem leaves no interval (NaN).
+
+    Args:
+        groups: (Q_i,) finite values of each set.
+        confidence, resamples, seed: see ``bootstrap_interval``.
+
+    Raises:
+        ValueError: no sets, one without values, or values that are not finite numbers.
+    """
+    if not groups:
+        raise ValueError("the mean of no sets is not defined")
+    sets = [_finite(values) for values in groups]
+    mean = float(np.mean([values_Q.mean() for values_Q in sets]))
+    if min(map(len, sets)) == 1:
+        return Interval(mean, float("nan"), float("nan"), confidence)
+    rng = np.random.default_rng(seed)
+    means_R = np.mean([_resampled_means(values_Q, resamples, rng) for values_Q in sets], axis=0)
+    low, high = np.quantile(means_R, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(mean, float(low), float(high), confidence)
+
+
+def _resampled_means(values_Q: NDArray[np.float64], resamples: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """(R,) means of resamples. Equal values are drawn together: how many of each kind is multinomial."""
+    kinds, counts = np.unique(values_Q, return_counts=True)
+    drawn_RV = rng.multinomial(len(values_Q), counts / len(values_Q), size=resamples)
+    return drawn_RV @ kinds / len(values_Q)
+
+
 def paired_comparison(
     a_Q: ArrayLike, b_Q: ArrayLike, confidence: float = 0.95, resamples: int = DEFAULT_RESAMPLES, seed: int = 0
 ) -> PairedComparison:
@@ -161,7 +193,7 @@ def _bootstrap(values_Q: NDArray[np.float64], confidence: float, resamples: int,
             np.mean,
             n_resamples=resamples,
             confidence_level=confidence,
-            batch=500,
+            batch=200,
             method=method,
             rng=np.random.default_rng(seed),
         ).confidence_interval
@@ -181,7 +213,7 @@ def _sign_flip_p_value(difference_Q: NDArray[np.float64], resamples: int, seed: 
         lambda sample, axis: np.mean(sample, axis=axis),
         permutation_type="samples",
         n_resamples=resamples,
-        batch=500,
+        batch=200,
         rng=np.random.default_rng(seed),
     )
     return float(test.pvalue)

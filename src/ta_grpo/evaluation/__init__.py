@@ -1,0 +1,27 @@
+"""pass@k of a model on sets of questions: samples, verdicts, a summary with intervals, and paired comparisons.
+
+    DIR/samples.jsonl   completions (see ``sampling``), with samples.meta.json
+    DIR/verdicts.jsonl  a verdict on each, in the same order
+    DIR/summary.json    everything that tables and comparisons need; written when all is done
+
+A run that was killed goes on where it was: each file is only ever appended to, or replaced in one step. Samples and
+verdicts are read line by line, so that a million of them need no more memory than a thousand.
+"""
+
+from .evaluate import Progress, evaluate, evaluate_sampler, rescore
+from .summary import Evaluation, Mean, load_evaluation, mean_of
+from .tables import compare, comparison_table, render_table
+
+__all__ = [
+    "Evaluation",
+    "Mean",
+    "Progress",
+    "compare",
+    "comparison_table",
+    "evaluate",
+    "evaluate_sampler",
+    "load_evaluation",
+    "mean_of",
+    "render_table",
+    "rescore",
+]
