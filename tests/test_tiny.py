@@ -197,6 +197,18 @@ def test_chat_template_gives_one_bos_however_it_is_used(policy):
     assert answered.endswith("12<eos>")
 
 
+def test_the_folder_loads_by_path_as_any_model_does(policy):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model, tokenizer = policy
+    by_path = AutoTokenizer.from_pretrained(POLICY_DIR)
+    for question in questions("test")[:50]:
+        chat = [{"role": "user", "content": question.question}]
+        assert by_path.apply_chat_template(chat, tokenize=False) == tokenizer.apply_chat_template(chat, tokenize=False)
+        assert by_path(question.question).input_ids == tokenizer(question.question).input_ids
+    assert AutoModelForCausalLM.from_pretrained(POLICY_DIR).num_parameters() == model.num_parameters()
+
+
 def test_digits_are_tokens_and_any_text_survives(policy):
     _, tokenizer = policy
     assert tokenizer.tokenize("407") == ["4", "0", "7"]
@@ -220,8 +232,8 @@ def test_policy_answers_in_boxes_and_often_right(policy, card):
     boxed = [pretrain.boxed_answer(text) is not None for texts in completions for text in texts]
     assert sum(boxed) / len(boxed) > 0.9
     right = pretrain.correct_samples(asked, completions).mean()
-    # Six standard errors of 24 questions: sampling differs between machines.
-    assert abs(right - card["splits"]["test"]["pass@1"]) < 0.45
+    # About five standard errors of 24 questions: sampling differs between machines.
+    assert abs(right - card["splits"]["test"]["pass@1"]) < 0.35
     assert right > 0.1
 
 

@@ -367,20 +367,20 @@ trying reinforcement learning on a laptop's CPU. It knows nothing but these prob
 
     {card["command"]}
 
-{card["steps"]} steps of {card["batch size"]} questions with worked solutions, made by `ta_grpo.tiny.world` from
-training numbers only; loss on the solutions; {card["training CPU minutes"]:.1f} CPU-minutes on one core
-({card["hardware"]}), and {card["measurement CPU minutes"]:.1f} for the measurement. Last loss: {card["loss"]:.3f} nats
-a token.
+{card["steps"]} steps of {card["batch size"]} questions with worked solutions, made by `ta_grpo.tiny.world`
+from training numbers only; loss on the solutions, at the end {card["loss"]:.3f} nats a token.
+Training took {card["training CPU minutes"]:.1f} CPU-minutes on one core ({card["hardware"]}),
+the measurement {card["measurement CPU minutes"]:.1f} more.
 Versions: {", ".join(f"{name} {version}" for name, version in card["versions"].items())}.
 
 - A family's phrasings come with the frequencies rank^-{card["frequency exponent"]:g}, in an order drawn per family:
   accuracy depends on the phrasing. Two of the ten phrasings of each family are never shown.
 - Small numbers are frequent: each question is the one with the smallest product among {card["number draws"]} draws.
   The splits are drawn evenly.
-- {percent(card["sloppy share"])} % of the solutions are sloppy: one step is wrong, by a slip or a misread number, and
-  the rest is carried on.
-- Tokenizer: byte-level BPE of {card["vocabulary"]} entries, each digit a token. Chat template: one BOS; the tokenizer
-  itself adds none.
+- {percent(card["sloppy share"])} % of the solutions are sloppy: one step is wrong, by a slip or a misread number,
+  and the rest is carried on.
+- Tokenizer: byte-level BPE of {card["vocabulary"]} entries, each digit a token.
+  Chat template: one BOS; the tokenizer itself adds none.
 
 The knobs were chosen for the figures below, before and without any run of reinforcement learning.
 Aims on the split `test`, with 32 samples: {aims}.
