@@ -238,10 +238,11 @@ def test_table_shows_per_cent_with_intervals(tmp_path):
     evaluation, single = run(tmp_path / "all"), run(tmp_path / "one", questions=QUESTIONS[:1])
     text = rendered(render_table({"base": evaluation, "one [b]question": single}, [1, 4, 8]))
     interval = evaluation.pass_at_k[1]
-    assert f"33.3 [{100 * interval.low:.1f}, {100 * interval.high:.1f}]" in text
+    assert f"33.3 [{100 * interval.low:.1f},\u00a0{100 * interval.high:.1f}]" in text
     base, one = (line for line in text.splitlines() if " × 4" in line)
     assert "3 × 4" in base
-    assert base.rstrip(" │").endswith("–")
+    assert "│      – │" in base
+    assert [cell.strip() for cell in base.split("│")[-4:-1]] == ["16.7", "41.7", "16.7"]
     assert "one [b]question" in one
     assert "75.0 " in one
     assert "pass@8" in text

@@ -12,6 +12,8 @@ from typing import Any
 from .errors import UserError
 
 TINY = "tiny"
+# A model below this many parameters is bound by overhead, and threads only wait for each other.
+_ONE_THREAD_BELOW = 20_000_000
 
 
 def resolve_model(name: str) -> str:
@@ -73,6 +75,16 @@ def load_model(name: str, dtype: Any = "auto") -> tuple[Any, Any]:
     except (OSError, ValueError) as error:
         raise _cannot_load(name, error) from error
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer
+
+
+def choose_threads(model: Any) -> None:
+    """One thread for a small model on a CPU, unless OMP_NUM_THREADS says otherwise."""
+    import torch
+
+    if torch.cuda.is_available() or "OMP_NUM_THREADS" in os.environ:
+        return
+    if sum(parameter.numel() for parameter in model.parameters()) < _ONE_THREAD_BELOW:
+        torch.set_num_threads(1)
 
 
 def _cannot_load(name: str, error: Exception) -> UserError:

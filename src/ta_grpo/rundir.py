@@ -144,7 +144,7 @@ class RunDir:
 
         Args:
             resume: go on in a used directory.
-            free_to_change: settings that may differ from the ones it was begun with.
+            free_to_change: settings that may differ from the ones it was begun with; ``data``: the data files.
 
         Raises:
             UserError: the directory is used and ``resume`` is off; ``resume`` is on and there is nothing to resume,
@@ -233,7 +233,7 @@ class RunDir:
                 f"{self.path} was begun with other settings ({'; '.join(changed)}); resume with the same ones, or "
                 "choose another --output-dir"
             )
-        hashes = self._manifest().get("data", {})
+        hashes = {} if "data" in free else self._manifest().get("data", {})
         for name, file in self.data_files.items():
             if name in hashes and hashes[name] != _sha256(file):
                 raise UserError(

@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError
 from .. import __version__
 from ..errors import UserError
 from . import demo, env, train
+from . import eval as evaluate
 
 app = App(
     name="ta-grpo",
@@ -23,8 +24,10 @@ app = App(
     version=__version__,
     help_format="plaintext",
 )
-for verb in (demo.demo, train.train, env.env):
-    app.command(verb)
+app.command(demo.demo)
+app.command(train.train)
+app.command(evaluate.eval_, name="eval")
+app.command(env.env)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -29,7 +29,7 @@ def flags_of(settings: type) -> Any:
     flags = []
     for field in dataclasses.fields(settings):
         hint, default = hints[field.name], _default(field)
-        if hint is bool:
+        if hint in (bool, bool | None):
             words: Any = bool | None
         elif hint == dict[str, Any] or typing.get_origin(hint) is dict or dict[str, str] in typing.get_args(hint):
             words = dict[str, str] | None

@@ -23,7 +23,7 @@ def print_table(table: Table) -> None:
     """A table, as wide as it needs to be where standard output is no terminal."""
     console = Console()
     if not console.is_terminal:
-        console = Console(width=max(120, console.measure(table).maximum))
+        console = Console(width=max(120, Console(width=10_000).measure(table).maximum))
     console.print(table)
 
 

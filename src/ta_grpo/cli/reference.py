@@ -9,7 +9,11 @@ from . import app
 
 def reference() -> str:
     """The help texts of all verbs."""
-    return app.generate_docs(output_format="markdown").rstrip() + "\n"
+    words, sys.argv = sys.argv, ["ta-grpo"]  # usage lines name the program that runs
+    try:
+        return app.generate_docs(output_format="markdown").rstrip() + "\n"
+    finally:
+        sys.argv = words
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ A run that was killed goes on where it was: each file is only ever appended to, 
 verdicts are read line by line, so that a million of them need no more memory than a thousand.
 """
 
-from .evaluate import Progress, evaluate, evaluate_sampler, rescore
+from .evaluate import Progress, checked_ks, evaluate, evaluate_sampler, rescore
 from .summary import Evaluation, Mean, load_evaluation, mean_of
 from .tables import compare, comparison_table, render_table
 
@@ -16,6 +16,7 @@ __all__ = [
     "Evaluation",
     "Mean",
     "Progress",
+    "checked_ks",
     "compare",
     "comparison_table",
     "evaluate",

@@ -87,7 +87,7 @@ def evaluate_sampler(
 ) -> Evaluation:
     """``evaluate`` with completions from any sampler."""
     num_samples = sampler.settings.num_samples
-    ks = _checked_ks(ks, num_samples)
+    ks = checked_ks(ks, num_samples)
     usable, unusable_ids = _split_by_gold(questions)
     samples_path = output_dir / "samples.jsonl"
     sample_to_file(
@@ -119,7 +119,7 @@ def rescore(
     """
     samples_path = output_dir / "samples.jsonl"
     num_samples = _meta(samples_path)["num_samples"]
-    ks = _checked_ks(ks, num_samples)
+    ks = checked_ks(ks, num_samples)
     usable, unusable_ids = _split_by_gold(questions)
     asked = {question.id for question in questions}
     sampled: set[str] = set()
@@ -194,7 +194,7 @@ def _meta(samples_path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is damaged; restore it, or draw the samples anew in another directory") from None
 
 
-def _checked_ks(ks: Sequence[int] | None, num_samples: int) -> list[int]:
+def checked_ks(ks: Sequence[int] | None, num_samples: int) -> list[int]:
     """k in ascending order; refused before anything is paid for."""
     if ks is None:
         return [2**power for power in range(num_samples.bit_length())]

@@ -15,6 +15,9 @@ from .summary import Evaluation, Mean
 if TYPE_CHECKING:
     from rich.table import Table
 
+# A narrow terminal breaks a cell before an interval, not within it.
+_GLUE = "\u00a0"
+
 
 def render_table(rows: Mapping[str, Evaluation | Mean], ks: Sequence[int]) -> Table:
     """A table of pass@k in per cent with intervals: a row for each evaluation or mean, a column for each k.
@@ -49,7 +52,7 @@ def _cell(interval: Interval | None) -> str:
         return "–"
     if math.isnan(interval.low):
         return f"{100 * interval.mean:.1f}"
-    return f"{100 * interval.mean:.1f} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+    return f"{100 * interval.mean:.1f} [{100 * interval.low:.1f},{_GLUE}{100 * interval.high:.1f}]"
 
 
 def comparison_table(rows: Mapping[str, Mapping[int, PairedComparison]], ks: Sequence[int]) -> Table:
@@ -71,7 +74,7 @@ def _difference(gap: PairedComparison | None) -> str:
         return "–"
     points = f"{100 * gap.difference:+.1f}"
     if not math.isnan(gap.low):
-        points += f" [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
+        points += f" [{100 * gap.low:+.1f},{_GLUE}{100 * gap.high:+.1f}]"
     return f"{points} p={gap.p_value:.2g}"
 
 
