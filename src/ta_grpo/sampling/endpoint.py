@@ -187,7 +187,7 @@ class EndpointSampler:
         if status is None:
             cause = f": {error.__cause__}" if error.__cause__ else ""
             return UserError(f"{self.base_url} cannot be reached ({message}{cause}); is the server running? {_KEPT}")
-        return UserError(f"{self.base_url} answered with an error ({status}: {message}); {_KEPT}")
+        return UserError(f"{self.base_url} answered with an error ({message}); {_KEPT}")
 
 
 def _text(choice: Any) -> str:
