@@ -13,7 +13,17 @@ from rich.console import Console
 
 import tiny_models
 from ta_grpo.errors import UserError
-from ta_grpo.evaluation import compare, evaluate, evaluate_sampler, load_evaluation, render_table
+from ta_grpo.evaluation import (
+    compare,
+    comparison_table,
+    evaluate,
+    evaluate_sampler,
+    load_evaluation,
+    mean_of,
+    render_table,
+    rescore,
+)
+from ta_grpo.evaluation.tally import majority_vote
 from ta_grpo.questions import Question, QuestionSet
 from ta_grpo.rundir import read_jsonl
 from ta_grpo.sampling import Completion, SamplingSettings
@@ -225,6 +235,94 @@ def test_a_summary_that_is_not_there_or_damaged(tmp_path):
             load_evaluation(tmp_path)
 
 
+# Votes
+
+
+@pytest.mark.parametrize(
+    ("answers", "right"),
+    [
+        ({"2": 3, "5": 1}, 1.0),
+        ({"5": 3, "2": 1}, 0.0),
+        ({"2": 2, "5": 2}, 0.5),
+        ({"5": 1, "2": 1, "7": 1}, 1 / 3),
+        ({None: 5, "2": 1}, 1.0),
+        ({None: 4}, 0.0),
+        ({"2": 2, " 2 ": 2, "5": 3}, 1.0),
+    ],
+)
+def test_the_most_frequent_answer_counts_and_equally_frequent_ones_share(answers, right):
+    votes = [
+        (answer, "no_answer" if answer is None else "right" if answer.strip() == "2" else "wrong")
+        for answer, count in answers.items()
+        for _ in range(count)
+    ]
+    assert majority_vote(votes) == pytest.approx(right)
+    assert majority_vote(votes[::-1]) == pytest.approx(right)
+
+
+def test_votes_of_an_evaluation(tmp_path):
+    evaluation = run(tmp_path)
+    assert evaluation.vote_right == {"a": 1.0, "b": 0.0, "c": 0.0}
+    assert evaluation.majority_vote == bootstrap_interval([1.0, 0.0, 0.0])
+    assert evaluation.unanswered_share == evaluation.outcomes["no_answer"]
+
+
+def test_mean_over_sets_weighs_them_equally(tmp_path):
+    a, b = run(tmp_path / "a"), run(tmp_path / "b", questions=QUESTIONS[:1])
+    mean = mean_of([a, b])
+    assert mean.pass_at_k[1].mean == pytest.approx((1 / 3 + 3 / 4) / 2)
+    assert mean.majority_vote.mean == pytest.approx((1 / 3 + 1) / 2)
+    text = rendered(render_table({"a": a, "b": b, "mean": mean}, [1, 2, 4]))
+    assert "54.2" in text
+    assert list(mean_of([a, run(tmp_path / "c", ks=[4])]).pass_at_k) == [4]
+
+
+# Rescoring
+
+
+def test_rescoring_verifies_all_again_and_samples_nothing(tmp_path):
+    evaluation = run(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    verdicts = tmp_path / "verdicts.jsonl"
+    verdicts.write_text(verdicts.read_text().replace('"right"', '"wrong"'))  # an older verifier's
+    (tmp_path / "summary.json").unlink()
+    assert rescore(QUESTIONS, tmp_path) == evaluation
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert list(rescore(QUESTIONS, tmp_path, ks=[4]).pass_at_k) == [4]
+    corrected = QuestionSet([QUESTIONS[0], Question("b", "3+4?", "-1"), QUESTIONS[2]])
+    assert rescore(corrected, tmp_path).correct == {"a": 3, "b": 2, "c": 0}
+
+
+def test_rescoring_leaves_out_what_can_no_longer_be_checked(tmp_path):
+    run(tmp_path)
+    now = QuestionSet([QUESTIONS[0], Question("b", "3+4?", "$t(0,4]$"), QUESTIONS[2], Question("new", "1+2?", "3")])
+    evaluation = rescore(now, tmp_path)
+    assert evaluation.correct == {"a": 3, "c": 0}
+    assert evaluation.unusable_gold == ("b", "new")
+
+
+def test_rescoring_needs_all_samples_and_their_questions(tmp_path):
+    with pytest.raises(UserError, match="holds no samples"):
+        rescore(QUESTIONS, tmp_path)
+    run(tmp_path)
+    with pytest.raises(UserError, match=r"samples of 2 questions that the set .* does not have, such as 'b'"):
+        rescore(QUESTIONS[:1], tmp_path)
+    samples = tmp_path / "samples.jsonl"
+    whole = samples.read_bytes()
+    samples.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    with pytest.raises(UserError, match="question 'c' has 3 samples in a row, not 4"):
+        rescore(QUESTIONS, tmp_path)
+    samples.write_bytes(whole)
+    with pytest.raises(UserError, match="pass@8 cannot be estimated from 4 samples"):
+        rescore(QUESTIONS, tmp_path, ks=[8])
+
+
+def test_completions_whose_tokens_nobody_counted(tmp_path):
+    queue = [Completion(completion.text, None, completion.finished) for completion in QUEUE]
+    assert run(tmp_path, queue=queue).mean_tokens is None
+    assert load_evaluation(tmp_path).mean_tokens is None
+
+
 # Tables and comparisons
 
 
@@ -260,6 +358,14 @@ def test_comparison_is_paired_by_question(tmp_path):
     same_in_other_order = drawn(*[NONE] * 4, RIGHT % 7, *[WRONG] * 3, *[RIGHT % 2] * 3, WRONG)
     same = compare(a, run(tmp_path / "c", queue=same_in_other_order, questions=reversed_set), [1])[1]
     assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
+
+
+def test_comparison_table_shows_points_with_intervals_and_p(tmp_path):
+    a, b = run(tmp_path / "a"), run(tmp_path / "b", queue=drawn(*[NONE] * 12))
+    gap = compare(a, b, [1])[1]
+    text = rendered(comparison_table({"sums": {1: gap}}, [1, 2]))
+    assert f"+33.3 [{100 * gap.low:+.1f},\u00a0{100 * gap.high:+.1f}] p={gap.p_value:.2g}" in text
+    assert "–" in text
 
 
 def test_comparison_needs_the_same_questions_and_enough_samples(tmp_path):

@@ -282,6 +282,35 @@ def test_generation_settings_of_the_model_are_left_out_and_left_alone(with_adapt
     assert model.training
 
 
+class SmallMemory:
+    """A model that takes so many rows at once."""
+
+    def __init__(self, model, rows):
+        self.rows, self.seen, self.generate_all = rows, [], model.generate
+
+    def generate(self, input_ids, **kwargs):
+        self.seen.append(len(input_ids))
+        if len(input_ids) > self.rows:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self.generate_all(input_ids=input_ids, **kwargs)
+
+
+def test_what_does_not_fit_into_memory_is_drawn_in_halves(monkeypatch, caplog):
+    sampler = make_sampler()
+    memory = SmallMemory(sampler.model, rows=3)
+    monkeypatch.setattr(sampler.model, "generate", memory.generate)
+    prompts = sampler.prepare({f"q{i}": "abc" for i in range(8)})
+    drawn = sampler.complete(prompts, 3)
+    assert len(drawn) == 8
+    assert len({completion.text for completion in drawn}) == 8
+    assert memory.seen == [8, 4, 2, 2, 2, 2]
+    assert "going on with 2" in caplog.text
+    assert sampler.complete(prompts, 3) == drawn
+    assert memory.seen[6:] == [2, 2, 2, 2]
+    memory.rows = 0
+    assert "lower max_new_tokens" in refusal(sampler.complete, prompts, 3)
+
+
 # Prompts
 
 

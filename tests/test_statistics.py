@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ta_grpo.errors import UserError
-from ta_grpo.statistics import Interval, bootstrap_interval, paired_comparison, pass_at_k, pass_at_k_table
+from ta_grpo.statistics import (
+    Interval,
+    bootstrap_interval,
+    mean_of_means,
+    paired_comparison,
+    pass_at_k,
+    pass_at_k_table,
+)
 
 counts = st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n)))
 shares = st.lists(st.integers(0, 8).map(lambda c: c / 8), min_size=2, max_size=12)
@@ -128,6 +135,22 @@ def by_flipping_signs(differences):
     flips = itertools.product([1, -1], repeat=len(differences))
     means = [abs(np.mean(np.multiply(signs, differences))) for signs in flips]
     return np.mean(np.array(means) >= abs(np.mean(differences)) - 1e-12)
+
+
+def test_mean_of_sets_weighs_them_equally_and_resamples_within_them():
+    rng = np.random.default_rng(0)
+    small, large = rng.random(20), rng.random(500)
+    mean = mean_of_means([small, large])
+    assert mean.mean == pytest.approx((small.mean() + large.mean()) / 2)
+    deviation = np.sqrt(small.var() / 20 + large.var() / 500) / 2
+    assert mean.high - mean.low == pytest.approx(2 * 1.96 * deviation, rel=0.05)
+    assert (mean.low + mean.high) / 2 == pytest.approx(mean.mean, abs=0.1 * deviation)
+    assert mean_of_means([[0.5, 0.5], [1.0, 1.0]]) == Interval(0.75, 0.75, 0.75)
+    alone = mean_of_means([[0.25], large])
+    assert alone.mean == pytest.approx((0.25 + large.mean()) / 2)
+    assert np.isnan(alone.low)
+    with pytest.raises(ValueError, match="no sets"):
+        mean_of_means([])
 
 
 @settings(max_examples=30)
