@@ -23,6 +23,7 @@ app = App(
     help="Post-train language models with TA-GRPO and find out, honestly, whether it helped.",
     version=__version__,
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,  # main tells of it
 )
 app.command(demo.demo)
 app.command(train.train)

@@ -8,18 +8,21 @@ by what the arms score.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..rundir import is_begun, is_finished
+from ..rundir import is_begun, is_finished, read_jsonl
 from ..settings import setting
 from ..trl.train_settings import TrainSettings
 from .flags import ConfigFile, flags_of, resolve
-from .output import AsJson, print_json, print_pairs, print_table
+from .output import AsJson, print_json, print_pairs, print_table, print_text
+from .progress import SamplingProgress
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ..evaluation import Evaluation
 
 BASE = "base"
@@ -62,30 +65,26 @@ def demo(
             f"{output_dir} is already in use and is never overwritten; add --resume to go on with it, or choose "
             "another --output-dir"
         )
-    from ..trl.training import train
-
     runs = {BASE: output_dir / BASE} | {arm: output_dir / folder for arm, (folder, _) in ARMS.items()}
-    for arm, (_, num_rephrasings) in ARMS.items():
-        if not is_finished(runs[arm]):
-            train(_arm(runs[arm], num_rephrasings, settings))
-    evaluations = {name: _evaluate(name, run_dir, settings) for name, run_dir in runs.items()}
-    if json:
-        print_json(
-            {
-                "runs": runs,
-                "pass_at_k": {
-                    name: {k: vars_of(interval) for k, interval in evaluation.pass_at_k.items()}
-                    for name, evaluation in evaluations.items()
-                },
-                "verdict": verdict(evaluations),
-            }
-        )
-        return
-    from ..evaluation import render_table
+    evaluations = {}
+    for name, run_dir in runs.items():
+        if name in ARMS and not is_finished(run_dir):
+            from ..trl.training import train
 
-    print_table(render_table(evaluations, KS))
+            train(_arm(run_dir, ARMS[name][1], settings))
+        evaluations[name] = _evaluate(name, run_dir, settings)
+    told = verdict(evaluations)
+    if json:
+        figures = {
+            name: {k: asdict(interval) for k, interval in evaluation.pass_at_k.items()}
+            for name, evaluation in evaluations.items()
+        }
+        mixed = {arm: mixed_share(runs[arm]) for arm in ARMS}
+        print_json({"runs": runs, "pass_at_k": figures, "mixed_groups_in_training": mixed, "verdict": told})
+        return
+    print_table(_table(evaluations, runs))
     print_pairs("\nRun directories", runs.items())
-    print_pairs("", [(verdict(evaluations), "")])
+    print_text(f"\n{told}")
 
 
 def _arm(run_dir: Path, num_rephrasings: int, settings: DemoSettings) -> TrainSettings:
@@ -108,27 +107,61 @@ def _arm(run_dir: Path, num_rephrasings: int, settings: DemoSettings) -> TrainSe
 
 
 def _evaluate(name: str, run_dir: Path, settings: DemoSettings) -> Evaluation:
+    from transformers.utils import logging as transformers_logging
+
     from ..evaluation import evaluate
-    from ..models import load_model
+    from ..models import choose_threads, load_model
     from ..questions import load_questions
     from ..sampling import SamplingSettings
     from ..trl.resume import last_complete_checkpoint
 
+    transformers_logging.disable_progress_bar()  # one display is enough
     model, tokenizer = load_model("tiny" if name == BASE else str(last_complete_checkpoint(run_dir)))
-    return evaluate(
-        model,
-        tokenizer,
-        load_questions(TEST_SET)[: settings.test_questions],
-        run_dir / "eval" / TEST_SET.replace("/", "_"),
-        settings=SamplingSettings(
-            num_samples=max(KS),
-            max_new_tokens=MAX_COMPLETION_LENGTH,
-            temperature=1.0,
-            seed=settings.seed,
-            batch_size=512,
-        ),
-        ks=KS,
+    choose_threads(model)
+    sampling = SamplingSettings(
+        num_samples=max(KS), max_new_tokens=MAX_COMPLETION_LENGTH, seed=settings.seed, batch_size=512
     )
+    with SamplingProgress(name) as progress:
+        return evaluate(
+            model,
+            tokenizer,
+            load_questions(TEST_SET)[: settings.test_questions],
+            run_dir / "eval" / TEST_SET.replace("/", "_"),
+            settings=sampling,
+            ks=KS,
+            on_progress=progress,
+        )
+
+
+def mixed_share(run_dir: Path) -> float:
+    """Share of the groups of a run, over all its steps, that were neither all right nor all wrong."""
+    steps = read_jsonl(run_dir / "metrics.jsonl")
+    return sum(step["questions/joint/mixed"] for step in steps) / len(steps)
+
+
+def _table(evaluations: Mapping[str, Evaluation], runs: Mapping[str, Path]) -> Table:
+    """Arms and their difference as rows; pass@k and the share of mixed groups as columns. Intervals stand below."""
+    from rich.table import Table
+
+    from ..evaluation import compare
+
+    some = evaluations[BASE]
+    table = Table(
+        caption=f"pass@k in % on {some.num_questions} test questions × {some.num_samples} samples, with 95 % intervals "
+        "over questions; the difference is paired by question. mixed: groups in training that gave a gradient, in %.",
+        show_lines=True,
+    )
+    for column in ("", *(f"pass@{k}" for k in KS), "mixed"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, evaluation in evaluations.items():
+        intervals = [evaluation.pass_at_k[k] for k in KS]
+        cells = [f"{100 * i.mean:.1f}\n{100 * i.low:.1f}–{100 * i.high:.1f}" for i in intervals]
+        table.add_row(name, *cells, f"{100 * mixed_share(runs[name]):.0f}" if name in ARMS else "")
+    grpo, ta_grpo = (evaluations[arm] for arm in ARMS)
+    gaps = compare(ta_grpo, grpo, KS).values()
+    cells = [f"{100 * gap.difference:+.1f}\n{100 * gap.low:+.1f} to {100 * gap.high:+.1f}" for gap in gaps]
+    table.add_row("difference", *cells, "")
+    return table
 
 
 def verdict(evaluations: Mapping[str, Evaluation]) -> str:
@@ -147,13 +180,6 @@ def verdict(evaluations: Mapping[str, Evaluation]) -> str:
             "short, on too few questions, for that."
         )
     return (
-        f"TA-GRPO differs from GRPO in {'; '.join(told_apart)} (paired by question). That is one seed and a short run: "
-        "a lead, not a result."
+        f"TA-GRPO differs from GRPO in {'; '.join(told_apart)} (paired by question, {len(KS)} comparisons, "
+        "uncorrected). That is one seed and a short run: a lead, not a result."
     )
-
-
-def vars_of(record: Any) -> dict[str, Any]:
-    """A frozen record as a mapping."""
-    from dataclasses import asdict
-
-    return asdict(record)

@@ -33,3 +33,8 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> None:
     for label, value in pairs:
         table.add_row(label, str(value))
     print_table(table)
+
+
+def print_text(text: str) -> None:
+    """A sentence or two, as they are."""
+    sys.stdout.write(text + "\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
 import logging
 import math
 import os
@@ -21,7 +20,7 @@ from transformers import PrinterCallback
 from transformers.utils import logging as transformers_logging
 
 from ..errors import UserError
-from ..models import load_tokenizer, resolve_model
+from ..models import choose_threads, load_tokenizer, resolve_model
 from ..questions import QuestionSet, as_train_rows, load_questions
 from ..rundir import RunDir, is_finished
 from ..settings import check_names, help_of, typed_settings
@@ -33,9 +32,6 @@ from .train_settings import FREE_TO_CHANGE, TrainSettings
 from .trainer import TAGRPOTrainer
 
 logger = logging.getLogger(__name__)
-
-# A model below this many parameters is bound by overhead, and threads only wait for each other.
-_ONE_THREAD_BELOW = 20_000_000
 
 
 def train(settings: TrainSettings) -> Path:
@@ -71,7 +67,7 @@ def train(settings: TrainSettings) -> Path:
         train_dataset=dataset,
         peft_config=_lora(settings),
     )
-    _choose_threads(trainer.model)
+    choose_threads(trainer.model)
     trainer.remove_callback(PrinterCallback)
     RunRecords(settings.output_dir, trainer)
     progress = TrainingProgress(settings.output_dir.name)
@@ -214,13 +210,6 @@ def _lora(settings: TrainSettings) -> Any:
     )
 
 
-def _choose_threads(model: torch.nn.Module) -> None:
-    if torch.cuda.is_available() or "OMP_NUM_THREADS" in os.environ:
-        return
-    if sum(parameter.numel() for parameter in model.parameters()) < _ONE_THREAD_BELOW:
-        torch.set_num_threads(1)
-
-
 @dataclass(frozen=True)
 class BatchArithmetic:
     """What a run will do, in numbers; all of them over all processes."""
@@ -295,15 +284,3 @@ def batch_arithmetic(config: TAGRPOConfig, questions: QuestionSet) -> BatchArith
         completions=generations * generation_batch,
         longest_completion=config.max_completion_length or 0,
     )
-
-
-def settings_of_run(run_dir: Path) -> dict[str, Any]:
-    """The settings that a run was begun with.
-
-    Raises:
-        UserError: the directory holds no run.
-    """
-    try:
-        return json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{run_dir} holds no run (no config.json)") from None
