@@ -360,7 +360,7 @@ BAD = {
     "bad template": (("model", *GOOD, "--prompt-template", "no place"), "{question}"),
     "nothing to resume": (("model", *GOOD, "--resume"), "holds no evaluation to resume"),
     "nothing to compare with": (("model", *GOOD, "--against", "folder"), "no finished evaluation of sums"),
-    "a directory at an endpoint": (("model", *GOOD, "--backend", "endpoint"), "as the server does"),
+    "a run at an endpoint": (("run", *GOOD, "--backend", "endpoint"), "as the server does"),
     "checkpoints at an endpoint": (
         ("served", *GOOD, "--backend", "endpoint", "--every-checkpoint"),
         "an endpoint serves one model",

@@ -168,6 +168,8 @@ def eval_(
     if settings.resume and not any(is_begun(job.output_dir) for job in jobs):
         raise UserError(f"{jobs[0].output_dir} holds no evaluation to resume; leave --resume out to start one")
     for job in jobs:
+        if not is_begun(job.output_dir) and (job.output_dir / "samples.meta.json").exists():
+            raise UserError(f"{job.output_dir} holds samples that this verb has not drawn; choose another --output-dir")
         if is_begun(job.output_dir):
             job.run.check(True, _free_to_change(settings))  # other settings are the first thing to tell
         job.run.check(_goes_on(job, settings), _free_to_change(settings))
@@ -244,14 +246,15 @@ def _rescore_jobs(target: str, settings: EvalSettings) -> list[Job]:
 
 
 def _targets(name: str, settings: EvalSettings) -> list[Target]:
-    from ..evaluation.targets import Target, find_targets
+    from ..evaluation.targets import Target, find_targets, is_run
 
     if settings.backend == "endpoint":
-        if Path(name).is_dir():
-            raise UserError(f"{name} is a directory; for --backend endpoint, name the model as the server does")
+        if is_run(Path(name)):
+            raise UserError(f"{name} is a run; for --backend endpoint, name the model as the server does")
         if settings.every_checkpoint:
             raise UserError("an endpoint serves one model; leave --every-checkpoint out")
-        return [Target(name, name)]
+        if not Path(name).is_dir():  # many servers know a model by its directory
+            return [Target(name, name)]
     return find_targets(name, settings.every_checkpoint)
 
 

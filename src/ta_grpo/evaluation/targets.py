@@ -55,16 +55,17 @@ def find_targets(name: str, every_checkpoint: bool = False) -> list[Target]:
             something that is no run.
     """
     path = Path(name).expanduser()
-    if _is_run(path):
+    if is_run(path):
         return _checkpoints_of(path, None, every_checkpoint)
     if every_checkpoint:
         raise UserError(f"{name} is no run directory: it has no checkpoints; leave --every-checkpoint out")
-    if path.name.startswith(CHECKPOINT) and _is_run(path.parent):
+    if path.name.startswith(CHECKPOINT) and is_run(path.parent):
         return _checkpoints_of(path.parent, path, False)
     return [Target(name, name, max_new_tokens=_own_length(path, name))]
 
 
-def _is_run(path: Path) -> bool:
+def is_run(path: Path) -> bool:
+    """Whether a directory holds a training run."""
     return (path / "manifest.json").is_file() and (path / "config.json").is_file()
 
 
