@@ -1,4 +1,4 @@
-"""A real server, ``transformers serve`` with the embedded policy, asked by the verb eval through the official client."""
+"""``transformers serve``, a real server, with the embedded policy, asked by the verb eval with the official client."""
 
 from __future__ import annotations
 
