@@ -20,7 +20,7 @@ test-fast: check
 check: .venv/test/ready
 	.venv/test/bin/ruff check
 	.venv/test/bin/ruff format --check
-	.venv/test/bin/pyright
+	.venv/test/bin/pyright --pythonpath .venv/test/bin/python
 	.venv/test/bin/lint-imports
 
 .venv/%/ready: pyproject.toml constraints.txt
