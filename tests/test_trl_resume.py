@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from ta_grpo.errors import UserError
-from ta_grpo.trl.resume import COMPLETE_MARK, checkpoints, last_complete_checkpoint
+from ta_grpo.rundir import COMPLETE_MARK, checkpoints, last_complete_checkpoint
 from tiny_models import save_model
 from trl_runs import question_rows, ta_trainer
 

@@ -306,3 +306,36 @@ def is_finished(run_dir: Path) -> bool:
     """Whether the run in a directory has come to its end."""
     manifest = run_dir / "manifest.json"
     return manifest.exists() and json.loads(manifest.read_text(encoding="utf-8"))["finished"]
+
+
+# Checkpoints.
+
+CHECKPOINT_PREFIX = "checkpoint-"
+COMPLETE_MARK = "checkpoint_complete"
+"""An empty file in a checkpoint, made when all else in it is written."""
+
+
+def checkpoints(run_dir: str | Path) -> list[Path]:
+    """The complete checkpoints of a run directory, oldest first."""
+    return [path for path in checkpoint_dirs(run_dir) if is_complete(path)]
+
+
+def last_complete_checkpoint(run_dir: str | Path) -> Path | None:
+    """The newest checkpoint that was written to its end, or None."""
+    complete = checkpoints(run_dir)
+    return complete[-1] if complete else None
+
+
+def is_complete(checkpoint: Path) -> bool:
+    """Whether a checkpoint was written to its end."""
+    return (checkpoint / COMPLETE_MARK).exists()
+
+
+def checkpoint_dirs(run_dir: str | Path) -> list[Path]:
+    """All checkpoints of a run directory, complete or not, oldest first."""
+    found = []
+    for path in Path(run_dir).glob(f"{CHECKPOINT_PREFIX}*"):
+        step = path.name.removeprefix(CHECKPOINT_PREFIX)
+        if path.is_dir() and step.isdecimal():
+            found.append((int(step), path))
+    return [path for _, path in sorted(found)]

@@ -10,9 +10,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..models import TINY
-from ..rundir import is_finished
-
-CHECKPOINT = "checkpoint-"
+from ..rundir import CHECKPOINT_PREFIX, checkpoints, is_finished
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def find_targets(name: str, every_checkpoint: bool = False) -> list[Target]:
         return _checkpoints_of(path, None, every_checkpoint)
     if every_checkpoint:
         raise UserError(f"{name} is no run directory: it has no checkpoints; leave --every-checkpoint out")
-    if path.name.startswith(CHECKPOINT) and is_run(path.parent):
+    if path.name.startswith(CHECKPOINT_PREFIX) and is_run(path.parent):
         return _checkpoints_of(path.parent, path, False)
     return [Target(name, name, max_new_tokens=_own_length(path, name))]
 
@@ -70,8 +68,6 @@ def is_run(path: Path) -> bool:
 
 
 def _checkpoints_of(run_dir: Path, wanted: Path | None, every: bool) -> list[Target]:
-    from ..trl.resume import checkpoints
-
     complete = checkpoints(run_dir)
     if not complete:
         raise UserError(f"{run_dir} holds no complete checkpoint; train on with --resume, or lower save_steps")

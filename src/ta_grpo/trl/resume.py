@@ -20,10 +20,9 @@ from trl import GRPOTrainer  # pyright: ignore[reportPrivateImportUsage]
 from trl.trainer.utils import RepeatSampler
 
 from ..errors import UserError
+from ..rundir import COMPLETE_MARK, checkpoint_dirs, is_complete, last_complete_checkpoint
 
 logger = logging.getLogger(__name__)
-
-COMPLETE_MARK = "checkpoint_complete"
 
 
 class EpochSeededRepeatSampler(RepeatSampler):
@@ -124,30 +123,10 @@ class _SaveAtGenerationBoundaries(TrainerCallback):
             self.pending = False
 
 
-def checkpoints(run_dir: str | Path) -> list[Path]:
-    """The complete checkpoints of a run directory, oldest first."""
-    return [path for path in _checkpoint_dirs(run_dir) if (path / COMPLETE_MARK).exists()]
-
-
-def last_complete_checkpoint(run_dir: str | Path) -> Path | None:
-    """The newest checkpoint that was written to its end, or None."""
-    complete = checkpoints(run_dir)
-    return complete[-1] if complete else None
-
-
 def remove_incomplete_checkpoints(run_dir: str | Path) -> list[Path]:
     """Delete checkpoints that a kill left half written; returns what was deleted."""
-    incomplete = [path for path in _checkpoint_dirs(run_dir) if not (path / COMPLETE_MARK).exists()]
+    incomplete = [path for path in checkpoint_dirs(run_dir) if not is_complete(path)]
     for path in incomplete:
         logger.warning("%s was not written to its end and is removed", path)
         shutil.rmtree(path)
     return incomplete
-
-
-def _checkpoint_dirs(run_dir: str | Path) -> list[Path]:
-    found = []
-    for path in Path(run_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        step = path.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
-        if path.is_dir() and step.isdecimal():
-            found.append((int(step), path))
-    return [path for _, path in sorted(found)]
