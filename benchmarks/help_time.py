@@ -1,4 +1,4 @@
-"""CPU seconds of ``ta-grpo --help`` and ``ta-grpo train --help``, start of Python included.
+"""CPU seconds of ``ta-grpo --help``, ``ta-grpo train --help`` and ``ta-grpo eval --help``, start of Python included.
 
     python benchmarks/help_time.py [--repeats 10]
 
@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=10)
     repeats = parser.parse_args().repeats
-    for words in (["--help"], ["train", "--help"]):
+    for words in (["--help"], ["train", "--help"], ["eval", "--help"]):
         cpu_seconds(words)  # bytecode is compiled once
         seconds = [cpu_seconds(words) for _ in range(repeats)]
         print(f"ta-grpo {' '.join(words)}: median {statistics.median(seconds):.2f} s, most {max(seconds):.2f} s")

@@ -433,6 +433,31 @@ def test_vllm_in_this_process(here, capsys, monkeypatch):
     assert (asked["backend"], asked["chat_template_kwargs"]) == ("vllm", {"mode": ">"})
 
 
+def test_progress_is_a_bar_on_a_terminal_and_a_line_now_and_then_elsewhere(monkeypatch):
+    from io import StringIO
+
+    from rich.console import Console
+
+    from ta_grpo.cli import progress
+
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    plain, terminal = (Console(file=StringIO(), force_terminal=terminal, width=100) for terminal in (False, True))
+    for console in (plain, terminal):
+        now[0] = 100.0
+        with progress.SamplingProgress("model [set]", console) as tell:
+            for done in (0, 10, 20, 30, 100):
+                tell("sampling", done, 100)
+                now[0] += 10.0
+    assert plain.file.getvalue().splitlines() == [
+        "model [set]: sampling 0/100",
+        "model [set]: sampling 20/100  1.0/s  1:20 left",
+        "model [set]: sampling 100/100  2.5/s",
+    ]
+    assert "model [set]: sampling" in terminal.file.getvalue()
+    assert "100/100" in terminal.file.getvalue()
+
+
 def test_help_imports_no_torch():
     script = "import sys; from ta_grpo.cli import main; main(['eval', '--help']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
