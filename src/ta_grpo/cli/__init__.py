@@ -38,7 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     # TRL still sets names that transformers has deprecated; its users can do nothing about it.
     warnings.filterwarnings("ignore", category=FutureWarning, message=r".*gradient_checkpointing.*deprecated")
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    # Our own messages alone: other libraries have handlers of their own.
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.getLogger("ta_grpo").addHandler(handler)
     try:
         code = app(
             sys.argv[1:] if argv is None else argv, exit_on_error=False, print_error=False, result_action="return_value"
@@ -49,4 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ta-grpo: interrupted", file=sys.stderr)  # noqa: T201
         return 130
+    finally:
+        logging.getLogger("ta_grpo").removeHandler(handler)
     return code if isinstance(code, int) else 0
