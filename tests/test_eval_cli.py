@@ -328,7 +328,7 @@ def test_the_papers_protocol_and_what_is_said_beside_it(here, capsys):
     (plan,) = evaluate(capsys, *words, "--num-samples", "32", "--ks", "1,32")["evaluations"]
     assert (plan["settings"]["num_samples"], plan["settings"]["ks"]) == (32, [1, 32])
     from ta_grpo.benchmarks import PAPER_BENCHMARKS
-    from ta_grpo.cli.eval import EvalSettings
+    from ta_grpo.cli.eval_settings import EvalSettings
 
     assert EvalSettings(preset="paper").benchmarks == list(PAPER_BENCHMARKS)
 
@@ -354,6 +354,7 @@ BAD = {
     "mistyped setting": (("model", *GOOD, "--num-samples", "4.5"), "or a whole number; got '4.5'"),
     "unknown flag": (("model", *GOOD, "--num-sample", "4"), "--num-sample"),
     "greedy with many samples": (("model", *GOOD, "--temperature", "0"), "set num_samples=1"),
+    "no tokens": (("model", *GOOD, "--max-new-tokens", "0"), "max_new_tokens must be at least 1; got 0"),
     "no limit": (("model", *GOOD, "--limit", "0"), "limit=0"),
     "no concurrency": (("model", *GOOD, "--concurrency", "0"), "concurrency=0"),
     "too long": (("model", *GOOD), "the model takes 256"),
