@@ -56,7 +56,8 @@ def plan_jobs(target: str, settings: EvalSettings) -> list[Job]:
         sampling = settings.sampling(each)
         ks = checked_ks(settings.ks, sampling.num_samples)  # pyright: ignore[reportArgumentType]
         for spec, questions in sets.items():
-            template = settings.prompt_template or each.prompt_template or questions.prompt_template
+            templates = (settings.prompt_template, each.prompt_template, questions.prompt_template)
+            template = next(template for template in templates if template is not None)
             conversational = each.conversational if settings.chat_template is None else settings.chat_template
             output_dir = _place(each, settings) / _folder(questions)
             record = {
