@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from trl_runs import FakeEngine, direct_logps, question_rows, row_logps, ta_trainer, unpadded, with_weights
+from trl_runs import EOS, FakeEngine, direct_logps, question_rows, row_logps, ta_trainer, unpadded, with_weights
 
 EPSILON = 0.2
 # (numerator's prompt, denominator's prompt) of each anchor: 0 the original, "n" the one sampled.
@@ -217,3 +217,83 @@ def test_an_update_whose_gradient_is_not_finite_is_left_out_and_counted(tmp_path
     assert any(not torch.equal(second.weights[name], moved[name]) for name in moved)
     assert all(parameter.isfinite().all() for parameter in moved.values())
     assert trainer.state.log_history[0]["skipped_steps"] == 1
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"gradient_accumulation_steps": 1},
+        {"gradient_accumulation_steps": 2},
+        {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
+    ],
+    ids=str,
+)
+def test_pulled_completions_are_trained_once_more_under_the_original(tmp_path, monkeypatch, batch):
+    """Own-prompt surrogate plus lambda times that of off-prompt successes under q_0, over the same tokens."""
+    FakeEngine(monkeypatch)
+    weight = 0.5
+    rows = question_rows(2)
+    trainer = ta_trainer(
+        tmp_path,
+        rows,
+        ratio_anchor="sampled",
+        pull_to_original=weight,
+        num_iterations=2,
+        max_steps=2,
+        shuffle_dataset=False,
+        **batch,
+    )
+    trainer.train()
+    first, second = trainer.recorder.updates
+    logs = trainer._logs
+    numbers = [int(name.removeprefix("id")) for name in logs["extra"]["id"]]
+    pulled = sum(a > 0 and n > 0 for a, n in zip(logs["advantages"], logs["extra"]["phrasing_index"], strict=True))
+    assert pulled > 0
+    share = trainer.state.log_history[0]["completions/pulled_share"]
+    assert share == pytest.approx(pulled / len(numbers))
+    for update in (first, second):
+        model = with_weights(update.weights)
+        surrogate, tokens = torch.tensor(0.0), 0
+        for question, phrasing, text, advantage in zip(
+            numbers, logs["extra"]["phrasing_index"], logs["completion"], logs["advantages"], strict=True
+        ):
+            completion = [*trainer._tokenizer(text, add_special_tokens=False)["input_ids"], EOS]
+            tokens += len(completion)
+            terms = [(phrasing, advantage)]
+            if phrasing > 0 and advantage > 0:
+                terms.append((0, weight * advantage))
+            for under, weighted in terms:
+                ids = prompt_ids(trainer, rows, question, under)
+                ratio_T = (row_logps(model, ids, completion) - direct_logps(first.weights, ids, completion)).exp()
+                clipped_T = ratio_T.clamp(1 - EPSILON, 1 + EPSILON)
+                surrogate = surrogate + torch.min(ratio_T * weighted, clipped_T * weighted).sum()
+        loss = -surrogate / tokens
+        assert sum(update.losses) == pytest.approx(loss.item(), abs=2e-5)
+        loss.backward()
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(update.gradient[name], parameter.grad, atol=2e-5, rtol=1e-3)
+
+
+def test_no_row_is_lost_when_pulled_ones_do_not_divide_into_passes():
+    from ta_grpo.trl.pull import append_pulled_rows
+
+    output = {
+        "prompt_ids": torch.tensor([[5, 6], [7, 8], [9, 10]]),
+        "prompt_mask": torch.ones(3, 2),
+        "completion_ids": torch.tensor([[1], [2], [3]]),
+        "completion_mask": torch.ones(3, 1),
+        "advantages": torch.tensor([1.0, 2.0, -1.0]),
+        "phrasing_index": torch.tensor([0, 1, 1]),
+        "num_items_in_batch": torch.tensor(3),
+    }
+    original = {"prompt_ids": torch.tensor([[4]] * 3), "prompt_mask": torch.ones(3, 1)}
+    joined, pulled = append_pulled_rows(output, original, weight=0.5, pad_token_id=0, multiple=3)
+    assert pulled == 1
+    assert joined["prompt_ids"].tolist() == [[5, 6], [7, 8], [9, 10], [0, 4], [0, 4], [0, 4]]
+    assert joined["prompt_mask"].tolist()[3:] == [[0, 1]] * 3
+    assert joined["advantages"].tolist() == [1, 2, -1, 1, 0, 0]
+    assert joined["completion_ids"].flatten().tolist()[3] == 2
+    assert joined["completion_mask"].flatten().tolist() == [1, 1, 1, 1, 0, 0]
+    assert joined["num_items_in_batch"] == 3
+    assert output["advantages"].tolist() == [1, 2, -1]
+    assert output["completion_mask"].sum() == 3

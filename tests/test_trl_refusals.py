@@ -35,6 +35,11 @@ def config(**settings: Any) -> TAGRPOConfig:
             {"use_vllm": True, "vllm_importance_sampling_correction": True},
             "leave it unset, or use ratio_anchor='sampled'",
         ),
+        ({"pull_to_original": -1.0, "ratio_anchor": "sampled"}, "0 or more"),
+        ({"pull_to_original": 1.0}, "ratio_anchor='sampled'"),
+        ({"pull_to_original": 1.0, "ratio_anchor": "sampled", "num_rephrasings": 0}, "with rephrasings"),
+        ({"pull_to_original": 1.0, "ratio_anchor": "sampled", "loss_type": "grpo"}, "use loss_type='dapo' or 'cispo'"),
+        ({"pull_to_original": 1.0, "ratio_anchor": "sampled", "beta": 0.1}, "set beta=0"),
         ({"use_vllm": True, "off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold"),
     ],
     ids=str,
@@ -69,6 +74,7 @@ def test_the_defaults_of_trl_are_kept():
         "ratio_anchor": "original",
         "advantage_scope": "joint",
         "off_prompt_negatives": "keep",
+        "pull_to_original": 0.0,
     }
 
 

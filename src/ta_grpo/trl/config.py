@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 RATIO_ANCHORS = ("original", "importance", "sampled")
 ADVANTAGE_SCOPES = ("joint", "per_phrasing")
 OFF_PROMPT_NEGATIVES = ("keep", "drop")
+# Divided by the tokens of the generation batch, whatever rows are added to it.
+_TOKEN_NORMALISED_LOSSES = ("dapo", "cispo")
 
 
 @dataclass
@@ -59,6 +61,13 @@ class TAGRPOConfig(GRPOConfig):
             "rephrasing; 'keep' is the method."
         },
     )
+    pull_to_original: float = field(
+        default=0.0,
+        metadata={
+            "help": "lambda, with ratio_anchor='sampled': completions sampled under a rephrasing that have a positive "
+            "advantage are trained once more under the original question, with this weight. 0 is off."
+        },
+    )
     vllm_importance_sampling_correction: bool | None = field(  # pyright: ignore[reportIncompatibleVariableOverride]
         default=None,
         metadata={
@@ -71,6 +80,7 @@ class TAGRPOConfig(GRPOConfig):
     def __post_init__(self) -> None:
         self._check_choices()
         self._check_group()
+        self._check_pull()
         self._settle_vllm_correction()
         super().__post_init__()
 
@@ -142,6 +152,28 @@ class TAGRPOConfig(GRPOConfig):
                     f"whole groups of num_generations={size}; set {name}={rounds_needed}, or "
                     f"per_device_train_batch_size to a multiple of {size}"
                 )
+
+    def _check_pull(self) -> None:
+        weight = self.pull_to_original
+        if not 0 <= weight < float("inf"):
+            raise UserError(f"pull_to_original={weight} must be 0 or more")
+        if weight == 0:
+            return
+        if self.ratio_anchor != "sampled" or self.num_rephrasings == 0:
+            raise UserError(
+                f"pull_to_original={weight} is for ratio_anchor='sampled' with rephrasings: the other anchors train "
+                "every completion under the original question already"
+            )
+        if self.loss_type not in _TOKEN_NORMALISED_LOSSES:
+            usable = " or ".join(map(repr, _TOKEN_NORMALISED_LOSSES))
+            raise UserError(
+                f"pull_to_original adds rows to a batch, which would change what loss_type={self.loss_type!r} divides "
+                f"by; use loss_type={usable}"
+            )
+        if self.beta != 0:
+            raise UserError(
+                f"pull_to_original with beta={self.beta} would count the KL term of the added rows twice; set beta=0"
+            )
 
     def _settle_vllm_correction(self) -> None:
         if self.vllm_importance_sampling_correction is None:

@@ -12,6 +12,7 @@ Names, beside TRL's own (all averaged over a logging interval):
 | `kl/{on,off}_prompt` | KL term over completions sampled under q_0, and under rephrasings (beta > 0) |
 | `entropy/{on,off}_prompt` | entropy per token, likewise |
 | `clip_ratio/{on,off}_prompt` | share of tokens whose ratio is clipped, likewise |
+| `completions/pulled_share` | completions trained once more under q_0, over all completions (`pull_to_original`) |
 | `skipped_steps` | updates left out so far because their gradient was not finite |
 
 Shapes: Q questions, K completions of a group, P phrasings, G per phrasing, B rows, T completion tokens.
@@ -19,10 +20,15 @@ Shapes: Q questions, K completions of a group, P phrasings, G per phrasing, B ro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ..group import group_outcomes, variance_share_between_phrasings
+
+_CLIPPING_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 
 
 def signal_metrics(
@@ -51,6 +57,39 @@ def signal_metrics(
         rewards_QK[full_Q].reshape(-1, num_phrasings, per_phrasing)
     )
     return metrics
+
+
+def pass_figures(
+    logps_BT: Tensor,
+    entropies_BT: Tensor | None,
+    inputs: Mapping[str, Any],
+    *,
+    loss_type: str,
+    level: str,
+    epsilon: tuple[float, float],
+) -> dict[str, Tensor]:
+    """Figures of one forward pass, each (B, T): entropy, KL term, clipped tokens, as far as the loss has them.
+
+    Args:
+        logps_BT: current log-probs of the completions.
+        entropies_BT: entropies at their tokens.
+        inputs: the pass's rows, as TRL's loss takes them.
+        loss_type, level: TRL's ``loss_type`` and ``importance_sampling_level``.
+        epsilon: clipping range below and above.
+    """
+    mask_BT = inputs["completion_mask"]
+    figures: dict[str, Tensor] = {}
+    if entropies_BT is not None:
+        figures["entropy"] = entropies_BT
+    if "ref_per_token_logps" in inputs:
+        figures["kl"] = k3_kl(logps_BT, inputs["ref_per_token_logps"])
+    if loss_type in _CLIPPING_LOSSES:
+        log_ratio_BT = logps_BT - inputs.get("old_per_token_logps", logps_BT)
+        if level == "sequence":
+            mean_B1 = (log_ratio_BT * mask_BT).sum(1, keepdim=True) / mask_BT.sum(1, keepdim=True).clamp(min=1)
+            log_ratio_BT = mean_B1.expand_as(log_ratio_BT)
+        figures["clip_ratio"] = clipped_tokens(log_ratio_BT, inputs["advantages"], *epsilon).float()
+    return figures
 
 
 def clipped_tokens(log_ratio_BT: Tensor, advantages_B: Tensor, epsilon_low: float, epsilon_high: float) -> Tensor:

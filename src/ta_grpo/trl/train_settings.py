@@ -45,6 +45,9 @@ class TrainSettings:
     off_prompt_negatives: str = setting(
         "keep", "keep or drop the negative advantages of completions sampled under a rephrasing."
     )
+    pull_to_original: float = setting(
+        0.0, "With ratio_anchor=sampled: weight of off-prompt successes trained once more under the original question."
+    )
     reward: str = setting("accuracy", "accuracy, or module:function with the signature of a TRL reward function.")
     prompt_template: str | None = setting(
         None, "How a question becomes a prompt; holds {question} once. Default: the question set's own."

@@ -12,7 +12,6 @@ Everything else here is the ablations' few lines, checks, and metrics. ``_genera
 
 from __future__ import annotations
 
-import logging
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch import Tensor
-from transformers import TrainerCallback
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import pad
 
@@ -29,12 +27,10 @@ from ..errors import UserError
 from ..group import drop_off_prompt_negatives, phrasing_of_slot
 from .checks import check_question, check_tokenised_prompt, check_train_dataset
 from .config import TAGRPOConfig
-from .metrics import clipped_tokens, k3_kl, on_and_off_prompt_sums, signal_metrics
+from .finite import SkipNonFiniteSteps
+from .metrics import on_and_off_prompt_sums, pass_figures, signal_metrics
+from .pull import append_pulled_rows
 from .resume import ResumableGRPOTrainer
-
-logger = logging.getLogger(__name__)
-
-_CLIPPING_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 
 
 class TAGRPOTrainer(ResumableGRPOTrainer):
@@ -166,7 +162,9 @@ class TAGRPOTrainer(ResumableGRPOTrainer):
             output["advantages"] = drop_off_prompt_negatives(output["advantages"], phrasings_B2[:, 0])
             self._correct_logged_advantages(all_phrasings[:, 0])
         if self.num_phrasings > 1 and self.args.ratio_anchor == "importance":
-            output["old_per_token_logps"] = self._logps_under_sampled_prompts(output)
+            output["old_per_token_logps"] = self._logps_under(self._sampled_prompt_ids, output)
+        if self.args.pull_to_original > 0:
+            output = self._pull_to_original(output, inputs)
         self._log_signal(all_phrasings)
         if self.on_rollouts is not None:
             self.on_rollouts(self)
@@ -197,24 +195,48 @@ class TAGRPOTrainer(ResumableGRPOTrainer):
 
     # The importance ratio's other reading: pi(o | q_0) / pi_old(o | q_n).
 
-    def _logps_under_sampled_prompts(self, output: dict[str, Any]) -> Tensor:
-        """(B, T) log pi_old(o_t | q_n, o_<t), q_n being the prompt that the completion was sampled from."""
-        prompts = [torch.tensor(ids) for ids in self._sampled_prompt_ids]
-        layout: dict[str, Any] = {"padding_side": "left", "pad_to_multiple_of": self.pad_to_multiple_of}
-        prompt_ids_BS = pad(prompts, padding_value=self._tokenizer.pad_token_id, **layout)
-        prompt_mask_BS = pad([torch.ones_like(ids) for ids in prompts], padding_value=0, **layout)
+    def _logps_under(self, prompts: list[list[int]], output: dict[str, Any]) -> Tensor:
+        """(B, T) log pi_old(o_t | prompt, o_<t) of the rows' completions, each under the prompt given here."""
+        prompt_ids_BS, prompt_mask_BS = self._padded_prompts(prompts)
         completion_ids_BT, completion_mask_BT = output["completion_ids"], output["completion_mask"]
-        device = completion_ids_BT.device
         checkpointing: Any = self.args.gradient_checkpointing_kwargs
         with torch.no_grad(), disable_gradient_checkpointing(self.model, checkpointing):
             logps_BT, _, _ = self._get_per_token_logps_and_entropies(
                 self.model,
-                torch.cat([prompt_ids_BS.to(device), completion_ids_BT], dim=1),
-                torch.cat([prompt_mask_BS.to(device), completion_mask_BT], dim=1),
+                torch.cat([prompt_ids_BS, completion_ids_BT], dim=1),
+                torch.cat([prompt_mask_BS, completion_mask_BT], dim=1),
                 completion_ids_BT.size(1),
                 batch_size=self.args.per_device_train_batch_size,
             )
         return logps_BT
+
+    def _padded_prompts(self, prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
+        """(B, S) token ids and mask, padded on the left as TRL pads prompts."""
+        ids = [torch.tensor(each) for each in prompts]
+        layout: dict[str, Any] = {"padding_side": "left", "pad_to_multiple_of": self.pad_to_multiple_of}
+        ids_BS = pad(ids, padding_value=self._tokenizer.pad_token_id, **layout)
+        mask_BS = pad([torch.ones_like(each) for each in ids], padding_value=0, **layout)
+        return ids_BS.to(self.accelerator.device), mask_BS.to(self.accelerator.device)
+
+    def _pull_to_original(self, output: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Our extension: train off-prompt completions with a positive advantage once more, under q_0."""
+        originals, _, _ = self._tokenize_prompts([row["prompt"] for row in rows])
+        under_original: dict[str, Tensor] = dict(
+            zip(("prompt_ids", "prompt_mask"), self._padded_prompts(originals), strict=True)
+        )
+        if "old_per_token_logps" in output:
+            under_original["old_per_token_logps"] = self._logps_under(originals, output)
+        output, pulled = append_pulled_rows(
+            output,
+            under_original,
+            self.args.pull_to_original,
+            self._tokenizer.pad_token_id,
+            multiple=self.args.steps_per_generation or 1,
+        )
+        counts = torch.tensor([pulled, len(rows)], device=self.accelerator.device)
+        pulled, all_rows = self.accelerator.reduce(counts, reduction="sum").tolist()
+        self._metrics["train"]["completions/pulled_share"].append(pulled / all_rows)
+        return output
 
     # Metrics (see metrics.py for the names).
 
@@ -245,22 +267,17 @@ class TAGRPOTrainer(ResumableGRPOTrainer):
 
     def _log_on_and_off_prompt(self, inputs: dict[str, Any]) -> None:
         logps_BT, entropies_BT = self._loss_forward
-        mask_BT = inputs["completion_mask"]
-        figures: dict[str, Tensor] = {}
-        if entropies_BT is not None:
-            figures["entropy"] = entropies_BT
-        if self.beta != 0.0:
-            figures["kl"] = k3_kl(logps_BT, inputs["ref_per_token_logps"])
-        if self.loss_type in _CLIPPING_LOSSES:
-            log_ratio_BT = logps_BT - inputs.get("old_per_token_logps", logps_BT)
-            if self.importance_sampling_level == "sequence":
-                mean_B1 = (log_ratio_BT * mask_BT).sum(1, keepdim=True) / mask_BT.sum(1, keepdim=True).clamp(min=1)
-                log_ratio_BT = mean_B1.expand_as(log_ratio_BT)
-            clipped_BT = clipped_tokens(log_ratio_BT, inputs["advantages"], self.epsilon_low, self.epsilon_high)
-            figures["clip_ratio"] = clipped_BT.float()
+        figures = pass_figures(
+            logps_BT,
+            entropies_BT,
+            inputs,
+            loss_type=self.loss_type,
+            level=self.importance_sampling_level,
+            epsilon=(self.epsilon_low, self.epsilon_high),
+        )
         off_prompt_B = inputs["phrasing_index"] > 0
-        sums = torch.stack([on_and_off_prompt_sums(x_BT, mask_BT, off_prompt_B) for x_BT in figures.values()])
-        sums = self.accelerator.reduce(sums, reduction="sum")
+        sums = [on_and_off_prompt_sums(x_BT, inputs["completion_mask"], off_prompt_B) for x_BT in figures.values()]
+        sums = self.accelerator.reduce(torch.stack(sums), reduction="sum")
         for name, (on, off) in zip(figures, sums.tolist(), strict=True):
             for side, (total, count) in (("on", on), ("off", off)):
                 if count > 0:
@@ -270,24 +287,3 @@ class TAGRPOTrainer(ResumableGRPOTrainer):
         if self.model.training and self._skip_non_finite.count:
             self._metrics["train"]["skipped_steps"] = [float(self._skip_non_finite.count)]
         super().log(logs, *args, **kwargs)
-
-
-class SkipNonFiniteSteps(TrainerCallback):
-    """Leave out, and count, updates whose gradient is not finite; one such update would turn every weight to NaN.
-
-    TRL's KL term exp(d) - d - 1 is not clamped, and completions sampled off-prompt make a large d likely.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        if not gradients:
-            return
-        finite = torch.stack([gradient.isfinite().all().to(gradients[0].device) for gradient in gradients])
-        if not finite.all():
-            self.count += 1
-            logger.warning("step %d: the gradient is not finite; this update is skipped", state.global_step + 1)
-            for parameter in model.parameters():
-                parameter.grad = None

@@ -1,0 +1,61 @@
+"""``pull_to_original``: what succeeded under a rephrasing is trained once more under the original question.
+
+Our extension, for ``ratio_anchor="sampled"``, where the original question otherwise learns from its own completions
+alone. To the own-prompt surrogate it adds, over the off-prompt completions i with A_i > 0,
+
+    lambda * sum_i sum_t min(rho_it A_i, clip(rho_it) A_i) / sum_j |o_j|,   rho_it = pi(o_it | q_0) / pi_old(o_it | q_0)
+
+where the denominator stays that of the expanded group. Its nearest relative is NudgeRL (arXiv 2605.15726).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def append_pulled_rows(
+    output: Mapping[str, Any], under_original: Mapping[str, Tensor], weight: float, pad_token_id: int, multiple: int
+) -> tuple[dict[str, Any], int]:
+    """Append the off-prompt rows with a positive advantage, under q_0 and with their advantage times ``weight``.
+
+    Args:
+        output: B scored rows as TRL's loss takes them, with ``phrasing_index``.
+        under_original: for the same B rows ``prompt_ids`` and ``prompt_mask`` (B, S0) of q_0, padded on the left, and
+            ``old_per_token_logps`` (B, T) under q_0 where ``output`` has them.
+        weight: lambda.
+        pad_token_id: pads prompts.
+        multiple: TRL deals the rows over this many passes and leaves a remainder out; rows without a single trained
+            token fill up to a multiple of it.
+
+    Returns:
+        the rows with those appended, and how many were.
+    """
+    advantages_B = output["advantages"]
+    pulled = ((output["phrasing_index"] > 0) & (advantages_B > 0)).nonzero().flatten()
+    filling = -(len(advantages_B) + len(pulled)) % multiple
+    source = torch.cat([pulled, pulled.new_zeros(filling)])
+    appended = {
+        name: rows[source] if isinstance(rows, Tensor) and rows.ndim > 0 else rows for name, rows in output.items()
+    }
+    appended |= {name: rows[source] for name, rows in under_original.items()}
+    appended["advantages"] = appended["advantages"] * weight
+    appended["advantages"][len(pulled) :] = 0
+    appended["completion_mask"][len(pulled) :] = 0
+    joined = dict(output)
+    for name, rows in output.items():
+        if isinstance(rows, Tensor) and rows.ndim > 0:
+            more = appended[name]
+            if name in ("prompt_ids", "prompt_mask"):
+                value = pad_token_id if name == "prompt_ids" else 0
+                width = max(rows.shape[1], more.shape[1])
+                rows, more = (_pad_left(each, width, value) for each in (rows, more))
+            joined[name] = torch.cat([rows, more])
+    return joined, len(pulled)
+
+
+def _pad_left(rows_BS: Tensor, width: int, value: int) -> Tensor:
+    return torch.nn.functional.pad(rows_BS, (width - rows_BS.shape[1], 0), value=value)
