@@ -96,6 +96,7 @@ def test_a_server_that_ignores_n_is_asked_until_there_are_enough(tmp_path, endpo
     assert len(found) == 20
     assert len({line["completion"] for line in found}) == 20  # each request has a seed of its own
     assert len(endpoint.asked) == 20
+    assert sorted(request["n"] for request in endpoint.asked) == sorted([4, 3, 2, 1] * 5)  # never more than is missing
 
 
 def test_a_server_that_refuses_n_is_asked_for_one_at_a_time(tmp_path, endpoint):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -19,8 +20,11 @@ class FakeLLM:
     """Answers with the prompt's length and the seed of each sample; notes what it was asked."""
 
     made: list[dict] = []  # noqa: RUF012
+    alive = weakref.WeakSet()
 
     def __init__(self, **arguments):
+        assert not self.alive, "two models do not fit into memory"
+        self.alive.add(self)
         self.made.append(arguments)
         self.model_config = SimpleNamespace(max_model_len=100)
         self.calls = []
