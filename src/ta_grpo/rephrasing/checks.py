@@ -1,0 +1,713 @@
+r"""Is a rephrasing still the same problem? Named checks that look at the two texts only, and say what differs.
+
+``CHECKS`` holds them in order. Each takes a ``CheckInput`` and returns a reason, or None. They are deterministic, take
+time linear in the length of the texts, and need neither a model nor torch. What they cannot see is whether the story
+still says the same: a fact without a number that is gone, or another question about the same numbers. That is for the
+checks with a model.
+
+Policies:
+
+- *Numbers* are compared by value, as ``quantities`` reads them. Every number of the original must be there, in any
+  spelling, and no other may. One may be mentioned more often ("in those 4 hours"). It may be mentioned less often only
+  if a word that shares it out (each, both, all, same, …) is new; of three mentions and more one may go. The number 1 in plain text may come and go ("one cup",
+  "a cup"), and so may 2 where things are counted ("the two of them").
+- *Formulas* are kept to the letter, apart from spacing, fonts, commas, and a consistent renaming of variables. A short
+  relation or sign may become words that mean it (``$x = 3$``, "x is 3").
+- *The answer* may be in the rephrasing if it is in the original.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+
+from ta_grpo.errors import UserError
+from ta_grpo.rephrasing import formulas as mathematics
+from ta_grpo.rephrasing.quantities import Mention, mentions
+from ta_grpo.rephrasing.records import Rejection
+
+NEAR_COPY = 0.03
+"""Two texts of which at most this share of words differs, or one word, are copies."""
+LENGTH_RATIO = (0.4, 3.0)
+"""A rephrasing is this many times as long as the original, at least and at most; more is allowed for short ones."""
+_LENGTH_SLACK = 120
+_MAX_RENAMED = 5
+
+
+class Text:
+    """A text and what the checks read from it, each part read once."""
+
+    def __init__(self, raw: str) -> None:
+        self.raw = raw
+
+    @functools.cached_property
+    def figures(self) -> list[str]:
+        return [found[0] for found in _FIGURE.finditer(self.raw)]
+
+    @functools.cached_property
+    def without_figures(self) -> str:
+        return _FIGURE.sub(" ", self.raw).strip()
+
+    @functools.cached_property
+    def mentions(self) -> list[Mention]:
+        return mentions(self.without_figures)
+
+    @functools.cached_property
+    def formulas(self) -> list[mathematics.Formula]:
+        return mathematics.formulas(self.without_figures)
+
+    @functools.cached_property
+    def words(self) -> list[str]:
+        return normalised_words(self.raw)
+
+    @functools.cached_property
+    def lower(self) -> str:
+        return self.without_figures.casefold().replace("’", "'")
+
+    @functools.cached_property
+    def asked(self) -> str:
+        """The sentences that ask, in lower case; the whole text if none does."""
+        asking = [sentence for sentence in re.split(r"(?<=[.?!;])\s+", self.lower) if _ASKS.search(sentence)]
+        return " ".join(asking) or self.lower
+
+    def count(self, pattern: re.Pattern[str]) -> int:
+        return sum(1 for _ in pattern.finditer(self.without_figures))
+
+
+@dataclass(frozen=True)
+class CheckInput:
+    """What a check looks at. ``siblings`` are the question's other rephrasings."""
+
+    original: Text
+    rephrasing: Text
+    answer: str
+    siblings: tuple[Text, ...] = ()
+
+
+Check = Callable[[CheckInput], str | None]
+
+
+def check_rephrasing(
+    original: str, rephrasing: str, answer: str, siblings: Sequence[str] = (), skip: Collection[str] = ()
+) -> list[Rejection]:
+    """Why a rephrasing is not accepted; empty means accepted.
+
+    Args:
+        original: the question.
+        rephrasing: the text that should ask the same.
+        answer: the final answer, LaTeX or plain text; empty if it is not known, which leaves ``leak`` half blind.
+        siblings: rephrasings of the question that are accepted already.
+        skip: names of checks to leave out.
+
+    Raises:
+        UserError: if ``skip`` names no check.
+    """
+    if unknown := [name for name in skip if name not in CHECKS]:
+        raise UserError(f"{unknown[0]!r} is no check of rephrasings; the checks are {', '.join(CHECKS)}")
+    if not rephrasing.strip():
+        return [Rejection("truncation", "it is empty")]
+    pair = CheckInput(_read(original), Text(rephrasing), answer, tuple(map(_read, siblings)))
+    reasons = ((name, check(pair)) for name, check in CHECKS.items() if name not in skip)
+    return [Rejection(name, reason) for name, reason in reasons if reason]
+
+
+@functools.lru_cache(maxsize=256)
+def _read(text: str) -> Text:
+    return Text(text)
+
+
+# ---- The text itself ------------------------------------------------------------------------------------------------
+
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd\ud800-\udfff]|\r(?!\n)"
+    r"|\t(?=(?:imes|heta|au|frac|ext|riangle|herefore|o|an)(?![a-z]))|\n(?=(?:eq|abla|u)(?![a-z.:]))"
+)
+_EATEN = {"\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
+
+
+def _characters(pair: CheckInput) -> str | None:
+    found = _CONTROL.search(pair.rephrasing.raw)
+    if not found or found[0] in pair.original.raw and found[0] not in "\t\n":
+        return None
+    around = pair.rephrasing.raw[max(0, found.start() - 10) : found.start() + 12]
+    eaten = f"; a JSON reader makes that of LaTeX that begins with {_EATEN[found[0]]}" if found[0] in _EATEN else ""
+    return f"it holds the control character {found[0]!r} in {around!r}{eaten}"
+
+
+_REFUSAL = re.compile(
+    r"\b(?:i(?:'m| am) (?:sorry|unable|not able|an ai)|i (?:cannot|can't|won't|apologi[sz]e)|as an ai\b|language model"
+    r"|cannot (?:assist|help|comply)|against my (?:policy|guidelines))"
+)
+_PREAMBLE = re.compile(
+    r"^\W*(?:sure\b|certainly\b|of course\b|absolutely\b|okay\b|ok,|great\b|here(?:'s| is| are) (?:the|a|an|my|your|one)\b"
+    r"|below is|thank you|let me\b|i (?:will|would|have|need to)\b|the user\b|we are asked|hmm\b|alright\b)"
+)
+_ABOUT_THE_TASK = re.compile(
+    r"\b(?:re-?phras\w*|re-?word(?:ed|ing)|re-?writ\w*|paraphras\w*"
+    r"|(?:original|given|above|following) (?:prompt|question|problem)\b"
+    r"|(?:new|another) (?:version|prompt|wording)|same meaning|without solving|the gold)"
+)
+_TAG = re.compile(r"</?[a-z][a-z_-]*>|<\||\|>|```|\[/?inst\]|^#{1,6} |#[a-z ]+#|\*\*(?:question|problem)", re.MULTILINE)
+
+
+def _reasoning(pair: CheckInput) -> str | None:
+    original, text = pair.original.lower, pair.rephrasing.lower
+    kinds = [
+        (_REFUSAL, "it refuses"),
+        (_PREAMBLE, "it begins by talking to the reader"),
+        (_ABOUT_THE_TASK, "it speaks of the task of rephrasing"),
+        (_TAG, "it holds markup that the original does not hold"),
+    ]
+    for pattern, problem in kinds:
+        for found in pattern.finditer(text):
+            if found[0] not in original:
+                return f"{problem}: {found[0].strip()!r}"
+    return None
+
+
+_ENDS = re.compile(r"""[.?!…:。？！](?:["'”’)\]*_]|\$|\\\]|\\\))*$|(?:\$|\\\]|\\\)|\\end\{[a-z]+\*?\}|\||[)\]_])$""")
+_PAIRS = (("{", "}"), ("(", ")"), ("[", "]"))
+
+
+def _truncation(pair: CheckInput) -> str | None:
+    text = pair.rephrasing.without_figures
+    if len(re.findall(r"\w", text)) < 4:
+        return f"{text[:40]!r} is no question"
+    if not _ENDS.search(text) and _ENDS.search(pair.original.without_figures):
+        return f"it breaks off: …{text[-30:]!r}"
+    for opening, closing in _PAIRS:
+        open_before, open_after = (
+            _without_faces(side.without_figures).count(opening) - _without_faces(side.without_figures).count(closing)
+            for side in (pair.original, pair.rephrasing)
+        )
+        if open_after not in (0, open_before):
+            return f"{abs(open_after)} {opening if open_after > 0 else closing!r} without a partner"
+    for opening, closing in ((r"\begin{", r"\end{"), (r"\[", r"\]"), (r"\left", r"\right")):
+        if text.count(opening) - text.count(closing) > max(
+            0, pair.original.without_figures.count(opening) - pair.original.without_figures.count(closing)
+        ):
+            return f"{opening} without {closing}"
+    if _stray_dollar(pair.rephrasing) and not _stray_dollar(pair.original):
+        return "a dollar sign opens a formula that is not closed"
+    return None
+
+
+_LISTED = re.compile(r"(?:(?<=\s)|^)(?:\d{1,2}|[A-Za-z])\)(?=\s)|[:;]-?[()]|\\[\[\](){}]|[\[(][^\[\]()$]{0,60}[\])]")
+
+
+def _without_faces(text: str) -> str:
+    """Without ``1)``, ``\\[``, and half-open intervals, which have no partner and need none."""
+    return _LISTED.sub(" ", text)
+
+
+def _stray_dollar(text: Text) -> bool:
+    rest, position = [], 0
+    for formula in text.formulas:
+        rest.append(text.without_figures[position : formula.start])
+        position = formula.end
+    rest.append(text.without_figures[position:])
+    return any(re.search(r"(?<![\\\w])\$(?![\d.\s])(?=[A-Za-z\\({|-])", piece) for piece in rest)
+
+
+# ---- Copies, length, language ---------------------------------------------------------------------------------------
+
+
+def normalised_words(text: str) -> list[str]:
+    """The words, numbers and signs of a text in lower case, without punctuation and spacing."""
+    text = text.casefold().replace("’", "'")
+    return re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)?|\d+|[^\w\s.,;:!?'\"“”‘*_-]", text)
+
+
+def differing_words(one: Sequence[str], other: Sequence[str]) -> int:
+    """Words to change to make one text the other, at most: an upper bound that takes linear time.
+
+    Of texts of one length, the places that differ; of others, what is left between the common beginning and the
+    common end of the two, in the longer one.
+    """
+    start = _common(one, other)
+    end = _common(one[start:][::-1], other[start:][::-1])
+    between = max(len(one), len(other)) - start - end
+    if len(one) != len(other):
+        return between
+    return min(between, sum(a != b for a, b in zip(one, other, strict=True)))
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _copy(pair: CheckInput) -> str | None:
+    for number, other in enumerate((pair.original, *pair.siblings)):
+        name = "the original" if number == 0 else f"rephrasing {number}"
+        longest = max(len(pair.rephrasing.words), len(other.words))
+        different = differing_words(pair.rephrasing.words, other.words)
+        if different == 0:
+            return f"it is a copy of {name}"
+        if different <= max(1, NEAR_COPY * longest):
+            return f"it is nearly a copy of {name}: {different} of {longest} words differ"
+    return None
+
+
+def _length(pair: CheckInput) -> str | None:
+    before, after = len(pair.original.without_figures), len(pair.rephrasing.without_figures)
+    least, most = LENGTH_RATIO
+    if after < least * before or after > most * before + _LENGTH_SLACK:
+        return f"{after} characters for {before}; between {least:g} and {most:g} times as many are expected"
+    return None
+
+
+_STOP_WORDS = {
+    "English": "the of and to is in that for are with what how many if he she they was has have does it each on at",
+    "German": "der die das und ist wie viele den dem ein eine mit wenn er sie für jede hat werden nicht von zu auf",
+    "French": "le la les des est une combien pour dans qui que si il elle avec chaque sont du et au sur pas quel",
+    "Spanish": "el los las una cuántos cuántas es que por con si cada tiene son del para cuál y en se hay su un",
+    "Italian": "il gli una quanti quante è che per con se ogni ha sono del della quale di e nel non un lo",
+    "Portuguese": "os as uma quantos quantas é que por com se cada tem são do da para qual e em um não ele ela",
+    "Dutch": "het een hoeveel van en is dat voor met als elke heeft zijn wat op niet hij zij de er worden",
+}
+_STOP_SETS = {language: frozenset(words.split()) for language, words in _STOP_WORDS.items()}
+_SCRIPTS = (
+    ("Latin", re.compile("[A-Za-zÀ-ɏ]")),
+    ("Greek", re.compile("[Ͱ-Ͽ]")),
+    ("Cyrillic", re.compile("[Ѐ-ӿ]")),
+    ("Arabic", re.compile("[؀-ۿ]")),
+    ("Devanagari", re.compile("[ऀ-ॿ]")),
+    ("Chinese or Japanese", re.compile("[぀-ヿ㐀-鿿]")),
+    ("Korean", re.compile("[가-힯]")),
+)
+_MIN_WORDS = 8
+
+
+def _language(pair: CheckInput) -> str | None:
+    before, after = _scripts(pair.original), _scripts(pair.rephrasing)
+    total = sum(after.values())
+    for script, count in after.items():
+        if count > 3 and count > 0.1 * total and before[script] <= 0.05 * sum(before.values()):
+            return f"{count} of its {total} letters are {script}; the original has {before[script]}"
+    language, was = _stop_language(pair.rephrasing), _stop_language(pair.original)
+    if language and was and language != was:
+        return f"it seems to be {language}; the original is {was}"
+    return None
+
+
+def _scripts(text: Text) -> Counter[str]:
+    return Counter({name: sum(1 for _ in letters.finditer(text.raw)) for name, letters in _SCRIPTS})
+
+
+def _stop_language(text: Text) -> str | None:
+    """The language whose small words are most frequent; None if the text is short or none is clear."""
+    words = re.findall(r"[^\W\d_]+", text.lower)
+    if len(words) < _MIN_WORDS:
+        return None
+    shares = {language: sum(word in stop for word in words) / len(words) for language, stop in _STOP_SETS.items()}
+    best, next_best = sorted(shares, key=lambda language: -shares[language])[:2]
+    return best if shares[best] > 0.12 and shares[best] > 1.3 * shares[next_best] else None
+
+
+# ---- Figures and options --------------------------------------------------------------------------------------------
+
+_FIGURE = re.compile(
+    r"\[asy\](?:(?!\[asy\]).)*?\[/asy\]|\\begin\{(?P<kind>tikzpicture|asy)\}(?:(?!\\begin).)*?\\end\{(?P=kind)\}"
+    r"|\\includegraphics(?:\[[^\]]{0,200}\])?\{[^}]{0,400}\}|!\[[^\]]{0,400}\]\([^)]{0,800}\)|<img[^>]{0,800}>",
+    re.DOTALL,
+)
+
+
+def _figure(pair: CheckInput) -> str | None:
+    before, after = (Counter("".join(code.split()) for code in side.figures) for side in (pair.original, pair.rephrasing))
+    if before == after and pair.original.raw.count("[asy]") == pair.rephrasing.raw.count("[asy]"):
+        return None
+    kept = sum((before & after).values())
+    return f"{kept} of the {sum(before.values())} figures are kept as they are, and {sum((after - before).values())} new"
+
+
+_OPTION = re.compile(r"(?:(?<=[\s{,;$])|^)(?:\(([A-J])\)|\\textbf\{\(([A-J])\)[^}]{0,9}\}|([A-J])[.)](?=\s))")
+
+
+def _options(pair: CheckInput) -> str | None:
+    before, after = _read_options(pair.original), _read_options(pair.rephrasing)
+    if len(before) < 2 and len(after) < 2:
+        return None
+    if list(before) != list(after):
+        return f"the options are {' '.join(after) or 'gone'}; the original has {' '.join(before) or 'none'}"
+    changed = [label for label in before if before[label] != after[label]]
+    return f"option {changed[0]} is another one" if changed else None
+
+
+def _read_options(text: Text) -> dict[str, list[str]]:
+    """Options by letter, if the letters run from A on; what stands behind the last one is read to the line's end."""
+    found = list(_OPTION.finditer(text.without_figures))
+    letters = [match[1] or match[2] or match[3] for match in found]
+    if not letters or letters != [chr(ord("A") + i) for i in range(len(letters))]:
+        return {}
+    ends = [match.start() for match in found[1:]] + [len(text.without_figures)]
+    contents = [text.without_figures[match.end() : end] for match, end in zip(found, ends, strict=True)]
+    contents[-1] = contents[-1].lstrip().split("\n")[0]
+    return {letter: normalised_words(content) for letter, content in zip(letters, contents, strict=True)}
+
+
+# ---- Numbers --------------------------------------------------------------------------------------------------------
+
+_SHARED_OUT = re.compile(
+    r"\b(?:each|every|both|all|apiece|same|equal\w*|per|respectively|these|those|either|identical|that|this|such|instead)\b"
+)
+_PERCENT = re.compile(r"%|\bper\s?cent|\bpercent")
+_FREE = frozenset([Fraction(0), Fraction(1)])
+_COUNTS_THINGS = frozenset([Fraction(2)])
+
+
+def _numbers(pair: CheckInput) -> str | None:
+    before, after = pair.original.mentions, pair.rephrasing.mentions
+    needed = Counter(mention.values[0] for mention in before if not mention.loose)
+    seen_before = {value for mention in before for value in mention.values}
+    covered = Counter(value for mention in after for value in set(mention.values))
+    alternatives = {mention.values[0]: mention.values for mention in before if not mention.loose}
+    missing, fewer = [], []
+    shared = len(_SHARED_OUT.findall(pair.rephrasing.lower)) > len(_SHARED_OUT.findall(pair.original.lower))
+    for value, count in needed.items():
+        have = max(covered[alternative] for alternative in alternatives[value])
+        if not have and value not in _FREE:
+            missing.append(value)
+        elif have < min(count, max(2, count - 1)) and not shared and value not in _FREE:
+            fewer.append(f"{_written(value, before)} {have} times, not {count}")
+    added = {
+        mention.values[0]: mention.text
+        for mention in after
+        if not mention.loose and not seen_before & set(mention.values) and not _may_be_new(mention)
+    }
+    reasons = []
+    if missing:
+        reasons.append(f"{_listed(_written(value, before) for value in missing)} of the original not there")
+    if added:
+        reasons.append(f"{_listed(added.values())} not in the original")
+    if fewer:
+        reasons.append(f"mentions {_listed(fewer)}")
+    if bool(_PERCENT.search(pair.original.lower)) != bool(_PERCENT.search(pair.rephrasing.lower)) and not (
+        reasons or _percent_respelled(pair)
+    ):
+        reasons.append("percent in one of the texts only")
+    return "; ".join(reasons) or None
+
+
+def _may_be_new(mention: Mention) -> bool:
+    return mention.word and mention.values[0] in _COUNTS_THINGS or mention.values[0] in _FREE and mention.word
+
+
+def _percent_respelled(pair: CheckInput) -> bool:
+    """``50%`` as "half": a number that is there as its hundredth only."""
+    values = {value for mention in pair.rephrasing.mentions for value in mention.values}
+    return any(len(mention.values) > 1 and mention.values[1] in values for mention in pair.original.mentions) or any(
+        len(mention.values) > 1 for mention in pair.rephrasing.mentions
+    )
+
+
+def _written(value: Fraction, where: Iterable[Mention]) -> str:
+    return next((mention.text for mention in where if mention.values[0] == value), str(value))
+
+
+def _listed(items: Iterable[str]) -> str:
+    items = list(items)
+    more = f" and {len(items) - 5} more" if len(items) > 5 else ""
+    return ", ".join(item[:40] for item in items[:5]) + more
+
+
+# ---- Formulas and variables -----------------------------------------------------------------------------------------
+
+# Words that may stand for a sign in a short formula.
+_IN_WORDS: dict[str, str] = {
+    "=": r"\b(?:equals?|is|are|be|was|were|has|have|of|satisf\w+|same)\b",
+    "<": r"\b(?:less|below|under|smaller|fewer|between|negative|exceeds?|before)\b",
+    ">": r"\b(?:greater|more|above|over|larger|exceed\w*|positive|between|bigger)\b",
+    r"\leq": r"\b(?:most|less|not exceed\w*|no more|up to|maximum|between|from|through|inclusive|non-?negative|range)\b",
+    r"\geq": r"\b(?:least|greater|no less|no fewer|not less|minimum|non-?negative|up|starting)\b",
+    r"\neq": r"\b(?:not|distinct|different|other|non-?zero|unequal|except)\b",
+    r"\cdot": r"\b(?:times|by|product|multipl\w+)\b",
+    "+": r"\b(?:plus|sum|add\w*|and|positive|total|increase\w*)\b",
+    "-": r"\b(?:minus|difference|less|subtract\w*|negative|from|to|below|decrease\w*)\b",
+    "/": r"\b(?:over|divided|per|quotient|ratio|half|third|quarter|to|by)\b",
+    r"\frac": r"\b(?:over|divided|quotient|ratio|half|third|quarter|\d+/\d+|\w+ths?)\b",
+    "^": r"\b(?:squared?|cubed?|power|raised|degrees?|square|cube)\b",
+    r"\circ": r"\b(?:degrees?)\b|°",
+    r"\%": r"\bper\s?cent|%",
+    r"\sqrt": r"\broots?\b",
+    r"\triangle": r"\btriangles?\b",
+    r"\angle": r"\bangles?\b",
+    r"\pi": r"\bpi\b|π",
+    r"\pmod": r"\b(?:modulo?|remainder)\b",
+    r"\equiv": r"\bcongruent\b",
+    r"\perp": r"\bperpendicular\b",
+    r"\parallel": r"\bparallel\b",
+    "(": "", ")": "", "|": r"\babsolute|magnitude|distance\b", ":": r"\b(?:ratio|to)\b",
+}  # fmt: skip
+_SHORT = 5
+
+
+def _formulas(pair: CheckInput) -> str | None:
+    before = [formula.tokens for formula in pair.original.formulas]
+    after = [formula.tokens for formula in pair.rephrasing.formulas]
+    best: str | None = None
+    for renaming in _renamings(before, after):
+        renamed = [tuple(renaming.get(token, token) for token in tokens) for tokens in before]
+        reason = _first_lost(renamed, after, pair.rephrasing) or _first_new(renamed, after, pair.original)
+        if reason is None:
+            return None
+        best = best or reason
+    return best
+
+
+def _renamings(before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, ...]]) -> Iterable[dict[str, str]]:
+    """Ways to rename the variables that are gone to the ones that are new; no renaming comes last, if not alone."""
+    gone, new = _gone_and_new(before, after)
+    if 0 < len(gone) == len(new) <= _MAX_RENAMED:
+        yield from (dict(zip(gone, order, strict=True)) for order in itertools.permutations(new))
+    yield {}
+
+
+def _gone_and_new(
+    before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, ...]]
+) -> tuple[list[str], list[str]]:
+    """Variables of the first texts only, and of the second only, in order of appearance."""
+    was, now = (
+        dict.fromkeys(letter for tokens in side for letter in mathematics.variables(tokens)) for side in (before, after)
+    )
+    return [letter for letter in was if letter not in now], [letter for letter in now if letter not in was]
+
+
+def _first_lost(
+    before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, ...]], rephrasing: Text
+) -> str | None:
+    stream = f" {' '.join(token for tokens in after for token in tokens)} "
+    for tokens in before:
+        if len(tokens) > 1 and f" {' '.join(tokens)} " not in stream and not _may_be_words(tokens, rephrasing):
+            return f"the formula {_shown(tokens)} is not there as it was"
+    return None
+
+
+def _first_new(before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, ...]], original: Text) -> str | None:
+    stream = f" {' '.join(token for tokens in before for token in tokens)} "
+    for tokens in after:
+        if len(tokens) > 1 and f" {' '.join(tokens)} " not in stream and not _may_be_words(tokens, original):
+            return f"the formula {_shown(tokens)} is not in the original"
+    return None
+
+
+def _may_be_words(tokens: tuple[str, ...], text: Text) -> bool:
+    """Whether a short formula can be said in the words of the text. Its numbers and letters are checked elsewhere."""
+    signs = [token for token in tokens if not re.fullmatch(r"[A-Za-z]|\d.*|\.\d+", token)]
+    if len(tokens) > _SHORT or any(sign not in _IN_WORDS and sign not in mathematics.GREEK for sign in signs):
+        return False
+    return all(sign in mathematics.GREEK or re.search(_IN_WORDS[sign], text.lower) for sign in signs)
+
+
+def _shown(tokens: tuple[str, ...]) -> str:
+    written = " ".join(tokens)
+    return repr(written if len(written) <= 60 else written[:57] + "…")
+
+
+_FIXED = frozenset(["e", "i"])
+
+
+def _variables(pair: CheckInput) -> str | None:
+    before = [formula.tokens for formula in pair.original.formulas]
+    after = [formula.tokens for formula in pair.rephrasing.formulas]
+    gone, new = _gone_and_new(before, after)
+    prose = set(re.findall(r"(?<![\w\\'])[A-Za-z](?![\w'])", pair.rephrasing.without_figures))
+    in_formulas = {letter for tokens in before if len(tokens) > 1 for letter in mathematics.variables(tokens)}
+    lost = [letter for letter in gone if letter in in_formulas and letter not in prose]
+    if len(new) == len(gone):
+        if fixed := _FIXED & {*gone, *new}:
+            return f"{sorted(fixed)[0]} may be a constant and is not renamed"
+        return None
+    if new and len(new) < len(gone) - len([letter for letter in gone if letter not in in_formulas]):
+        return f"{len(gone)} variables ({_listed(gone)}) have become {len(new)} ({_listed(new)})"
+    if lost and not new:
+        return f"the variable {_listed(lost)} is not there"
+    used = Counter(letter for tokens in after if len(tokens) > 1 for letter in mathematics.variables(tokens))
+    said = set(re.findall(r"(?<![\w\\'])[A-Za-z](?![\w'])", pair.original.without_figures))
+    extra = [letter for letter in new if letter not in said and (used[letter] or before)]
+    if len(new) > len(gone) and extra:
+        return f"the variable {_listed(extra)} is new"
+    return None
+
+
+# ---- Answers and solutions ------------------------------------------------------------------------------------------
+
+_ANSWER_GIVEN = re.compile(
+    r"\\boxed|\\fbox|####|(?i:\b(?:the |final |correct |right )*answer\s*(?:is|was|=|:|equals|comes|would be|will be)\s*(?![?_])"
+    r"|\b(?:result|total|solution) (?:is|=|equals) (?:\\?\$ ?)*-?\d|\bshow that (?:it|the answer|this) (?:is|equals)"
+    r"|\b(?:hint|note that the answer|which (?:comes|amounts) to)\b)"
+)
+
+
+def _leak(pair: CheckInput) -> str | None:
+    if pair.rephrasing.count(_ANSWER_GIVEN) > pair.original.count(_ANSWER_GIVEN):
+        found = [match[0] for match in _ANSWER_GIVEN.finditer(pair.rephrasing.without_figures)]
+        return f"it gives an answer: {found[-1].strip()!r}"
+    if not pair.answer.strip():
+        return None
+    before, after = (_times_said(pair.answer, side) for side in (pair.original, pair.rephrasing))
+    if after > before == 0:
+        return f"it says the answer {pair.answer[:40]!r}, and the original does not"
+    return None
+
+
+def _times_said(answer: str, text: Text) -> int:
+    """How often a text says the answer: by value if it is a number, else as a run of words or tokens."""
+    values = [mention.values[0] for mention in mentions(answer)]
+    bare = re.fullmatch(r"\s*\$?\s*-?(?:\\\$)?\s*[\d.,/{}\\!fracdt]+\s*(?:\\?%|\\text\{[^{}]*\}|\^\\circ)?\s*\$?\s*", answer)
+    if bare and len(values) == 1:
+        if values[0] in _FREE or values[0] in _COUNTS_THINGS:
+            return sum(not said.word and values[0] == said.values[0] for said in text.mentions)
+        return sum(not said.loose and values[0] in said.values[:1] for said in text.mentions)
+    tokens = mathematics.tokens_of(answer)
+    if len(tokens) > 2 and not answer.replace(" ", "").isalpha():
+        stream = f" {' '.join(token for formula in text.formulas for token in formula.tokens)} "
+        return stream.count(f" {' '.join(tokens)} ")
+    words = normalised_words(re.sub(r"\\text\{([^{}]*)\}", r"\1", answer))
+    if not words or len("".join(words)) < 3:
+        return 0
+    return f" {' '.join(text.words)} ".count(f" {' '.join(words)} ")
+
+
+_WORKING = [
+    (re.compile(r"(?i)\bstep\s*(?:\d|one\b|by step)"), "numbered steps"),
+    (re.compile(r"(?im)^\W*(?:solution|answer|explanation|reasoning|working)\W*(?:[:.]|$)"), "a heading of a solution"),
+    (
+        re.compile(
+            r"(?:^|(?<=[.!?]\s)|(?<=\n))\s*(?:Therefore|Hence|Thus|So|Consequently|It follows)\b,?\s+"
+            r"(?!what|how|which|when|who|where|calculate|find|determine|that\b)"
+        ),
+        "a conclusion",
+    ),
+    (
+        re.compile(
+            r"(?i)\b(?:let's|let us|we|you) (?:can |must |need to |have to |first |then |will |should |now )*"
+            r"(?:solve|calculate|compute|subtract|multiply|divide|add up|get|obtain|substitute|simplify)\b(?![^.?!]*\?)"
+        ),
+        "working",
+    ),
+    (re.compile(r"\d[\s)]*(?:[-+*/×÷x]|\\times|\\cdot|\\div)\s*\(?\\?\$?\s*\d[\d.,]*\)?[^=.?!]{0,25}=\s*\\?\$?\d"), "a sum worked out"),
+    (re.compile(r"<<[^<>]{1,80}>>"), "calculator marks"),
+    (re.compile(r"(?i)\b(?:gives us|we get|we have|which gives|which means that there (?:are|is))\b"), "working"),
+]
+
+
+def _solution(pair: CheckInput) -> str | None:
+    for pattern, kind in _WORKING:
+        after = pair.rephrasing.count(pattern)
+        if after > pair.original.count(pattern):
+            found = pattern.search(pair.rephrasing.without_figures)
+            return f"it holds {kind}: {' '.join(found[0].split())[:60]!r}" if found else f"it holds {kind}"
+    return None
+
+
+# ---- The question ---------------------------------------------------------------------------------------------------
+
+_ASKS = re.compile(
+    r"\?|(?i:\b(?:find|determine|calculate|compute|evaluate|what|which|how (?:many|much|long|far|old|fast|often|tall|big)"
+    r"|express|simplify|solve|count|give|state|list|work out|figure out|identify|name|write|convert|factor|expand"
+    r"|estimate|prove|show|enter|graph|compare|select|choose|fill|ascertain|establish|deduce|tell|report|round|locate"
+    r"|specify|obtain|provide|derive|who|when|where)\b)|_{3,}"
+)
+_NO_QUESTION = "it asks nothing: no question mark, and no word like find or determine"
+
+
+def _asks(pair: CheckInput) -> str | None:
+    if not _ASKS.search(pair.rephrasing.without_figures) and _ASKS.search(pair.original.without_figures):
+        return _NO_QUESTION
+    for named, kept, name in _ASKED_FOR:
+        if named.search(pair.original.asked) and not kept.search(pair.rephrasing.lower):
+            return f"the original asks for {name}, and it names none"
+    for form, name in _FORMS:
+        if form.search(pair.original.lower) and not form.search(pair.rephrasing.lower):
+            return f"the original says {name} of the answer, and it does not"
+    before, after = (_extremes(side.asked) for side in (pair.original, pair.rephrasing))
+    if len(before) == len(after) == 1 and before != after:
+        return f"the original asks for the {before.pop()}, and it for the {after.pop()}"
+    return None
+
+
+# What the asking sentence may name, and the spellings of which one must then be somewhere in the rephrasing.
+_ASKED_FOR = [
+    (re.compile(named), re.compile(kept), name)
+    for name, named, kept in [
+        ("cents", r"\bcents?\b|¢", r"\bcents?\b|¢"),
+        ("a percentage", r"%|\bper\s?cent|\bpercent", r"%|\bper\s?cent|\bpercent"),
+        ("hours", r"\bhours?\b", r"\bhour(?:s|ly)?\b|\bhrs?\b|\bmph\b|half-hour|\bclock\b|[ap]\.?m\b"),
+        ("minutes", r"\bminutes?\b", r"\bminutes?\b|\bmins?\b|\bhours?\b"),
+        ("weeks", r"\bweeks?\b", r"\bweek\w*|day\b"),
+        ("months", r"\bmonths?\b", r"\bmonth\w*|\bjanuary\b|\bdecember\b"),
+        ("years", r"\byears?\b", r"\byear\w*|\bannual\w*|\bage[sd]?\b|\bold(?:er)?\b|\bbirth\w*|\banniversary\b|\bdecades?\b"),
+        ("kilometres", r"\bkilomet(?:er|re)s?\b|\bkm\b", r"\bkilomet(?:er|re)s?\b|\bkm\b"),
+        ("miles", r"\bmiles?\b", r"\bmiles?\b|\bmph\b|\bmileage\b"),
+        ("inches", r"\binch(?:es)?\b", r"\binch(?:es)?\b|\bin\."),
+        ("feet", r"\bfeet\b", r"\bf(?:oo|ee)t\b|\bft\b"),
+        ("kilograms", r"\bkilograms?\b|\bkgs?\b", r"\bkilograms?\b|\bkgs?\b"),
+        ("pounds", r"\bpounds?\b", r"\bpounds?\b|\blbs?\b|£"),
+        ("ounces", r"\bounces?\b", r"\bounces?\b|\boz\b"),
+        ("litres", r"\blit(?:er|re)s?\b", r"\blit(?:er|re)s?\b|\d ?l\b"),
+        ("gallons", r"\bgallons?\b", r"\bgallons?\b|\bgal\b"),
+        ("dozens", r"\bdozens?\b", r"\bdozens?\b"),
+        ("radians", r"\bradians?\b", r"\bradians?\b"),
+        ("a probability", r"\bprobability\b", r"\bprobabilit|\bchance|\blikel|\bodds\b"),
+        ("an area", r"\barea\b|\bsquare (?:feet|inches|meters|miles|yards|units)\b", r"\barea|\bsquare|\bsurface|\bcover|\bsize"),
+        ("a perimeter", r"\bperimeter\b", r"\bperimeter\b|\baround\b|\bboundary\b"),
+        ("a circumference", r"\bcircumference\b", r"\bcircumference\b|\baround\b|\bperimeter\b"),
+        ("a volume", r"\bvolume\b|\bcubic\b", r"\bvolume\b|\bcubic\b|\bcapacity\b"),
+        ("an average", r"\b(?:on average|arithmetic mean|average of|average speed)\b", r"\baverag|\bmean\b|\btypical"),
+        ("a remainder", r"\bremainder\b", r"\bremainder\b|\bmod(?:ulo)?\b|\\p?mod\b|\bleft ?over\b|\bremain"),
+    ]
+]
+# What is said of the form of the answer.
+_FORMS = [
+    (re.compile(pattern), name)
+    for pattern, name in [
+        (r"\bcommon fraction|\bfraction\b|\brational\b|\bfraction", "a common fraction"),
+        (r"\bmixed (?:number|numeral|fraction)", "a mixed number"),
+        (r"\bnearest\b|\bround", "to round"),
+        (r"\bdecimal", "a decimal"),
+        (r"\bsimplest\b|\bsimplif|\blowest terms|\breduced\b|\birreducible|\bin simple", "the simplest form"),
+        (r"\binterval notation|\binterval", "an interval"),
+        (r"\bordered (?:pairs?|triples?|quadruples?)|\bpairs?\b|\btriples?\b|\btuples?\b|\bcoordinates?", "an ordered tuple"),
+        (r"\bscientific notation", "scientific notation"),
+        (r"\bbase[- ](?:\$?\d+|\w+)", "the base"),
+        (r"\bin terms of\b|\bas a function of\b|\bexpress\w* .*\b(?:using|by|with)\b", "in terms of what"),
+        (r"\brelatively prime|\bcoprime|\birreducible|\blowest terms", "relatively prime"),
+    ]
+]
+_COMMON = re.compile(r"\b(?:greatest|highest|largest|least|lowest|smallest) common\b|\bat (?:most|least)\b")
+_EXTREMES = {
+    "largest": re.compile(r"\b(?:maxim\w+|largest|greatest|biggest|highest|longest|most)\b"),
+    "smallest": re.compile(r"\b(?:minim\w+|smallest|lowest|shortest|fewest|least)\b"),
+}
+
+
+def _extremes(asked: str) -> set[str]:
+    asked = _COMMON.sub(" ", asked)
+    return {name for name, words in _EXTREMES.items() if words.search(asked)}
+
+
+CHECKS: Mapping[str, Check] = MappingProxyType(
+    {
+        "characters": _characters,
+        "reasoning": _reasoning,
+        "truncation": _truncation,
+        "copy": _copy,
+        "length": _length,
+        "language": _language,
+        "figures": _figure,
+        "options": _options,
+        "numbers": _numbers,
+        "formulas": _formulas,
+        "variables": _variables,
+        "leak": _leak,
+        "solution": _solution,
+        "question": _asks,
+    }
+)
