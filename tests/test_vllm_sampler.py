@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -19,8 +20,8 @@ SETTINGS = SamplingSettings(num_samples=3, max_new_tokens=6, temperature=0.6, to
 class FakeLLM:
     """Answers with the prompt's length and the seed of each sample; notes what it was asked."""
 
-    made: list[dict] = []  # noqa: RUF012
-    alive = weakref.WeakSet()
+    made: ClassVar[list[dict]] = []
+    alive: ClassVar[weakref.WeakSet] = weakref.WeakSet()
 
     def __init__(self, **arguments):
         assert not self.alive, "two models do not fit into memory"
