@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from ..errors import UserError
+from ..openai_client import Endpoint
 from .plan import Completion, Prompt, SamplingSettings, same_prompt_runs
 
 if TYPE_CHECKING:
     from .arrived import Arrived
 
-KEY_VARIABLE = "OPENAI_API_KEY"
-DEFAULT_BASE_URL = "https://api.openai.com/v1"
 # A request asks for this many completions at most: few enough to keep many requests in flight, and enough to pay
 # seldom for the prompt.
 _CHOICES_A_REQUEST = 16
@@ -25,7 +22,6 @@ _RETRIES = 6
 _TIMEOUT_SECONDS = 3600.0
 # The range that every server takes.
 _SEEDS = 2**31
-_KEPT = "what has arrived is kept: add --resume to go on"
 
 
 class EndpointSampler:
@@ -60,22 +56,14 @@ class EndpointSampler:
         concurrency: int = 16,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        try:
-            import openai
-        except ImportError:
-            raise UserError("endpoints need the package openai; run: pip install 'ta-grpo[endpoint]'") from None
         if concurrency < 1:
             raise UserError(f"concurrency must be at least 1; got {concurrency}")
-        self._openai = openai
+        self.endpoint = Endpoint(base_url)
         self.model = model
         self.settings = settings
         self.concurrency = concurrency
-        self.base_url = _checked_url(base_url or DEFAULT_BASE_URL)
         self.chat_template_kwargs = dict(chat_template_kwargs or {})
-        self._key = os.environ.get(KEY_VARIABLE, "")
         self._most_choices = _CHOICES_A_REQUEST
-        if not self._key and base_url is None:
-            raise UserError(f"set the environment variable {KEY_VARIABLE}, or name another server with --base-url")
 
     def describe(self) -> dict[str, Any]:
         return {"backend": "endpoint", "chat_template_kwargs": self.chat_template_kwargs, "model": self.model}
@@ -101,9 +89,7 @@ class EndpointSampler:
     async def _draw_all(self, runs: Sequence[tuple[str, Prompt, int]], seed: int, arrived: Arrived) -> None:
         limit = asyncio.Semaphore(self.concurrency)
         failures: list[UserError] = []
-        client = self._openai.AsyncOpenAI(
-            api_key=self._key or "none", base_url=self.base_url, max_retries=_RETRIES, timeout=_TIMEOUT_SECONDS
-        )
+        client = self.endpoint.client(_RETRIES, _TIMEOUT_SECONDS)
 
         async def draw(number: int, request: str, prompt: Prompt, count: int) -> None:
             async with limit:
@@ -126,19 +112,16 @@ class EndpointSampler:
         asked = min(count, self._most_choices)
         try:
             response = await self._send(client, prompt, asked, seed)
-        except self._openai.BadRequestError as error:
+        except self.endpoint.openai.BadRequestError as error:
             if asked == 1:
-                raise self._told(error) from None
+                raise self.endpoint.told(error, self.model) from None
             self._most_choices = 1
             return await self._ask(client, prompt, 1, seed)
-        except self._openai.APIError as error:
-            raise self._told(error) from None
+        except self.endpoint.openai.APIError as error:
+            raise self.endpoint.told(error, self.model) from None
         choices = getattr(response, "choices", None)
         if not choices:
-            raise UserError(
-                f"{self.base_url} answered without a completion; is it an OpenAI-compatible endpoint? Its address "
-                f"often ends in /v1; {_KEPT}"
-            )
+            raise self.endpoint.no_completion()
         choices = choices[:count]
         usage = getattr(response, "usage", None)
         tokens = _shared_out(getattr(usage, "completion_tokens", None), len(choices))
@@ -157,37 +140,11 @@ class EndpointSampler:
         }
         if isinstance(prompt, str):
             return await client.completions.create(prompt=prompt, max_tokens=self.settings.max_new_tokens, **how)
-        # OpenAI's newer models refuse max_tokens, and older servers know nothing else.
-        limit = "max_completion_tokens" if self.base_url == DEFAULT_BASE_URL else "max_tokens"
         if self.chat_template_kwargs:
             how["extra_body"] = {"chat_template_kwargs": self.chat_template_kwargs}
-        return await client.chat.completions.create(messages=prompt, **{limit: self.settings.max_new_tokens}, **how)
-
-    def _told(self, error: Any) -> UserError:
-        """What went wrong, in words that do not hold the key."""
-        status = getattr(error, "status_code", None)
-        message = str(getattr(error, "message", "") or error)
-        if self._key:
-            message = message.replace(self._key, "…")
-        message = " ".join(message.split())[:300]
-        if status in (401, 403):  # the server's own words may quote the key
-            return UserError(
-                f"{self.base_url} refuses the key ({status}); check the environment variable {KEY_VARIABLE}; {_KEPT}"
-            )
-        if status == 404:
-            return UserError(
-                f"{self.base_url} knows no model {self.model!r}, or no such address ({message}); check --base-url, "
-                "which often ends in /v1, and the model's name"
-            )
-        if status == 429:
-            return UserError(
-                f"{self.base_url}: the limit or the quota is used up ({message}); wait, lower --concurrency or top up; "
-                f"{_KEPT}"
-            )
-        if status is None:
-            cause = f": {error.__cause__}" if error.__cause__ else ""
-            return UserError(f"{self.base_url} cannot be reached ({message}{cause}); is the server running? {_KEPT}")
-        return UserError(f"{self.base_url} answered with an error ({message}); {_KEPT}")
+        return await client.chat.completions.create(
+            messages=prompt, **{self.endpoint.token_limit_name: self.settings.max_new_tokens}, **how
+        )
 
 
 def _text(choice: Any) -> str:
@@ -201,12 +158,3 @@ def _shared_out(total: int | None, parts: int) -> list[int | None]:
     if total is None:
         return [None] * parts
     return [total // parts + (number < total % parts) for number in range(parts)]
-
-
-def _checked_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UserError(f"--base-url {url!r}: name an address such as http://localhost:8000/v1")
-    if parts.username or parts.password or parts.query:
-        raise UserError(f"--base-url: an address without credentials and query; a key goes into {KEY_VARIABLE}")
-    return url.rstrip("/")
