@@ -12,7 +12,7 @@ Names, beside TRL's own (all averaged over a logging interval):
 | `kl/{on,off}_prompt` | KL term over completions sampled under q_0, and under rephrasings (beta > 0) |
 | `entropy/{on,off}_prompt` | entropy per token, likewise |
 | `clip_ratio/{on,off}_prompt` | share of tokens whose ratio is clipped, likewise |
-| `completions/pulled_share` | completions trained once more under q_0, over all completions (`pull_to_original`) |
+| `completions/pulled_share` | tokens trained once more under q_0, over all tokens of completions (`pull_to_original`) |
 | `skipped_steps` | updates left out so far because their gradient was not finite |
 
 Shapes: Q questions, K completions of a group, P phrasings, G per phrasing, B rows, T completion tokens.

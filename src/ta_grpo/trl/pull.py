@@ -19,7 +19,7 @@ from torch import Tensor
 
 def append_pulled_rows(
     output: Mapping[str, Any], under_original: Mapping[str, Tensor], weight: float, pad_token_id: int, multiple: int
-) -> tuple[dict[str, Any], int]:
+) -> dict[str, Any]:
     """Append the off-prompt rows with a positive advantage, under q_0 and with their advantage times ``weight``.
 
     Args:
@@ -32,7 +32,7 @@ def append_pulled_rows(
             token fill up to a multiple of it.
 
     Returns:
-        the rows with those appended, and how many were.
+        the rows with those appended.
     """
     advantages_B = output["advantages"]
     pulled = ((output["phrasing_index"] > 0) & (advantages_B > 0)).nonzero().flatten()
@@ -54,7 +54,7 @@ def append_pulled_rows(
                 width = max(rows.shape[1], more.shape[1])
                 rows, more = (_pad_left(each, width, value) for each in (rows, more))
             joined[name] = torch.cat([rows, more])
-    return joined, len(pulled)
+    return joined
 
 
 def _pad_left(rows_BS: Tensor, width: int, value: int) -> Tensor:

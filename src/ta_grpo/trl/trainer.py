@@ -226,16 +226,17 @@ class TAGRPOTrainer(ResumableGRPOTrainer):
         )
         if "old_per_token_logps" in output:
             under_original["old_per_token_logps"] = self._logps_under(originals, output)
-        output, pulled = append_pulled_rows(
+        output = append_pulled_rows(
             output,
             under_original,
             self.args.pull_to_original,
             self._tokenizer.pad_token_id,
             multiple=self.args.steps_per_generation or 1,
         )
-        counts = torch.tensor([pulled, len(rows)], device=self.accelerator.device)
-        pulled, all_rows = self.accelerator.reduce(counts, reduction="sum").tolist()
-        self._metrics["train"]["completions/pulled_share"].append(pulled / all_rows)
+        tokens_B = output["completion_mask"].sum(dim=1)
+        tokens = torch.stack([tokens_B[len(rows) :].sum(), tokens_B[: len(rows)].sum()])
+        pulled, sampled = self.accelerator.reduce(tokens, reduction="sum").tolist()
+        self._metrics["train"]["completions/pulled_share"].append(pulled / sampled)
         return output
 
     # Metrics (see metrics.py for the names).
