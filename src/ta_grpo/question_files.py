@@ -12,7 +12,7 @@ import math
 import numbers
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,6 +80,27 @@ def _read_jsonl(text: str, path: Path) -> Table:
     # Only "\n" ends a line: JSON strings may hold U+2028 and the like, at which splitlines() would cut.
     lines = enumerate(text.split("\n"), 1)
     return _table([_json_row(line, f"line {number}") for number, line in lines if line.strip()])
+
+
+def iter_jsonl_rows(path: Path) -> Iterator[Row]:
+    """The rows of a .jsonl file one by one, as ``read_file`` gives them; a line that is not UTF-8 is a bad row.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                where = f"line {number}"
+                try:
+                    text = line.decode("utf-8").removeprefix("\ufeff" if number == 1 else "")
+                except UnicodeDecodeError as error:
+                    yield Row(where, {}, f"byte {error.start} is not UTF-8 text; save the file as UTF-8")
+                    continue
+                if text.strip():
+                    yield _json_row(text, where)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _json_row(line: str, where: str) -> Row:

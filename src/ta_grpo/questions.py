@@ -23,7 +23,18 @@ from pathlib import Path
 from typing import Any, overload
 
 from .errors import UserError
-from .question_files import FIELDS, SUFFIXES, Row, Table, kind_of, read_file, read_rows, suffix_problem, write_file
+from .question_files import (
+    FIELDS,
+    SUFFIXES,
+    Row,
+    Table,
+    iter_jsonl_rows,
+    kind_of,
+    read_file,
+    read_rows,
+    suffix_problem,
+    write_file,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -172,6 +183,52 @@ def load_questions(source: Any, columns: Mapping[str, str] | None = None) -> Que
     return QuestionSet(questions, name=stem if path else "", path=path, dropped=dropped)
 
 
+def iter_questions(
+    path: str | os.PathLike[str], columns: Mapping[str, str] | None = None, report: bool = True
+) -> Iterator[Question]:
+    """The questions of a .jsonl file one by one, read and checked as ``load_questions`` does, in flat memory.
+
+    Of all rows, only a number each (the hash of its id) stays in memory. The first bad row ends the questions; the
+    error comes when the whole file has been read, so that it names all bad rows.
+
+    Args:
+        path: of the file.
+        columns: as in ``load_questions``.
+        report: log the rows that have no answer.
+
+    Raises:
+        UserError: as ``load_questions``.
+    """
+    path, columns = Path(path), columns or {}
+    problems = _Problems(str(path))
+    names: dict[str, None] = {}
+    ids: set[int] = set()
+    dropped: dict[str, str] = {}
+    number, sample = 0, Row("", {}, "none could be read")
+    for number, row in enumerate(iter_jsonl_rows(path), 1):
+        names |= dict.fromkeys(row.values)
+        if row.problem:
+            problems.add(row.where, "", row.problem)
+            continue
+        sample = sample if not sample.problem else row
+        question = _parse_row(row._replace(values=_rename(row.values, columns)), f"{path.stem}/{number}", problems)
+        if question is None:
+            continue
+        if hash(question.id) in ids:
+            problems.add(row.where, "id", f"{question.id!r} is the id of an earlier row too")
+        ids.add(hash(question.id))
+        if _is_sentinel(question.answer):
+            dropped[row.where] = _why_dropped(question.answer)
+        elif not problems.found:
+            yield question
+    if not number:
+        raise UserError(f"{path}: holds no questions")
+    _rename_columns(Table(list(names), [sample]), columns, str(path))  # for what it refuses
+    problems.raise_if_any()
+    if dropped and report:
+        _report_dropped(dropped, Counter(dropped.values()), number, str(path))
+
+
 def question_set_names() -> list[str]:
     """Names of the sets that ``load_questions`` knows: entry points of the group ``ta_grpo.question_sets``."""
     return sorted(metadata.entry_points(group=ENTRY_POINT_GROUP).names)
@@ -278,9 +335,7 @@ def parse_table(table: Table, origin: str, stem: str) -> tuple[list[Question], C
             problems.add(row.where, "id", f"{question.id!r} is the id of {first_with_id[question.id]} too")
         first_with_id.setdefault(question.id, row.where)
         if _is_sentinel(question.answer):
-            dropped[row.where] = (
-                f"placeholder answer {question.answer.strip()!r}" if question.answer.strip() else "no answer"
-            )
+            dropped[row.where] = _why_dropped(question.answer)
         else:
             questions.append(question)
     problems.raise_if_any()
@@ -288,6 +343,10 @@ def parse_table(table: Table, origin: str, stem: str) -> tuple[list[Question], C
     if dropped:
         _report_dropped(dropped, reasons, len(table.rows), origin)
     return questions, reasons
+
+
+def _why_dropped(answer: str) -> str:
+    return f"placeholder answer {answer.strip()!r}" if answer.strip() else "no answer"
 
 
 def _report_dropped(dropped: Mapping[str, str], reasons: Mapping[str, int], total: int, origin: str) -> None:
@@ -464,10 +523,11 @@ def save_questions(questions: Iterable[Question], path: str | os.PathLike[str]) 
         if count > 1:
             problems.add(f"question {question_id!r}", "id", f"{count} questions have it")
     problems.raise_if_any()
-    write_file(path, [_record(question) for question in questions])
+    write_file(path, [question_record(question) for question in questions])
 
 
-def _record(question: Question) -> dict[str, Any]:
+def question_record(question: Question) -> dict[str, Any]:
+    """The question as a line of a JSONL file holds it."""
     ours = {name: getattr(question, name) for name in FIELDS}
     return ours | {"rephrasings": list(question.rephrasings)} | dict(question.extra)
 
@@ -479,7 +539,7 @@ def _check_saveable(question: Question, problems: _Problems) -> None:
             problems.add(where, "extra", f"{name!r} cannot name an extra column")
         elif reason := _json_reason(name) or _json_reason(value):
             problems.add(where, str(name), reason)
-    _parse_row(Row(where, _record(question)), "", problems)
+    _parse_row(Row(where, question_record(question)), "", problems)
     if isinstance(question.answer, str) and _is_sentinel(question.answer):
         problems.add(where, "answer", f"{question.answer!r} means that there is none; it would be dropped when read")
 
