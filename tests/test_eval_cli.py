@@ -328,7 +328,7 @@ def test_the_papers_protocol_and_what_is_said_beside_it(here, capsys):
     (plan,) = evaluate(capsys, *words, "--num-samples", "32", "--ks", "1,32")["evaluations"]
     assert (plan["settings"]["num_samples"], plan["settings"]["ks"]) == (32, [1, 32])
     from ta_grpo.benchmarks import PAPER_BENCHMARKS
-    from ta_grpo.cli.eval_settings import EvalSettings
+    from ta_grpo.evaluation.settings import EvalSettings
 
     assert EvalSettings(preset="paper").benchmarks == list(PAPER_BENCHMARKS)
 
@@ -439,7 +439,7 @@ def test_progress_is_a_bar_on_a_terminal_and_a_line_now_and_then_elsewhere(monke
 
     from rich.console import Console
 
-    from ta_grpo.cli import progress
+    from ta_grpo.evaluation import progress
 
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])

@@ -18,7 +18,6 @@ from ..settings import setting
 from ..trl.train_settings import TrainSettings
 from .flags import ConfigFile, flags_of, resolve
 from .output import AsJson, print_json, print_pairs, print_table, print_text
-from .progress import SamplingProgress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -107,30 +106,24 @@ def _arm(run_dir: Path, num_rephrasings: int, settings: DemoSettings) -> TrainSe
 
 
 def _evaluate(name: str, run_dir: Path, settings: DemoSettings) -> Evaluation:
-    from transformers.utils import logging as transformers_logging
+    """As the verb eval does it, so that it can be asked for more."""
+    from ..evaluation.jobs import evaluate_target
+    from ..evaluation.settings import EvalSettings
 
-    from ..evaluation import evaluate
-    from ..models import choose_threads, load_model
-    from ..questions import load_questions
-    from ..sampling import SamplingSettings
-    from ..trl.resume import last_complete_checkpoint
-
-    transformers_logging.disable_progress_bar()  # one display is enough
-    model, tokenizer = load_model("tiny" if name == BASE else str(last_complete_checkpoint(run_dir)))
-    choose_threads(model)
-    sampling = SamplingSettings(
-        num_samples=max(KS), max_new_tokens=MAX_COMPLETION_LENGTH, seed=settings.seed, batch_size=512
+    place = run_dir / "eval"
+    asked = EvalSettings(
+        benchmarks=TEST_SET,
+        output_dir=place,
+        num_samples=max(KS),
+        max_new_tokens=MAX_COMPLETION_LENGTH,
+        limit=settings.test_questions,
+        seed=settings.seed,
+        batch_size=512,
+        resume=is_begun(place / TEST_SET.replace("/", "_")),
     )
-    with SamplingProgress(name) as progress:
-        return evaluate(
-            model,
-            tokenizer,
-            load_questions(TEST_SET)[: settings.test_questions],
-            run_dir / "eval" / TEST_SET.replace("/", "_"),
-            settings=sampling,
-            ks=KS,
-            on_progress=progress,
-        )
+    (sets,) = evaluate_target("tiny" if name == BASE else str(run_dir), asked).values()
+    (evaluation,) = sets.values()
+    return evaluation
 
 
 def mixed_share(run_dir: Path) -> float:

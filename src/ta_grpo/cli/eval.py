@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import UserError
-from .eval_jobs import Job, check_jobs, do_job, plan_jobs, plan_rescoring, rescore_job
-from .eval_settings import EvalSettings
+from ..evaluation.jobs import Job, check_jobs, do_jobs, plan_jobs, plan_rescoring
+from ..evaluation.settings import EvalSettings
 from .flags import ConfigFile, flags_of, resolve
 from .output import AsJson, print_json, print_pairs, print_table
 
 if TYPE_CHECKING:
     from ..evaluation import Evaluation, Mean
-    from ..sampling import Sampler
     from ..statistics import PairedComparison
 
 
@@ -40,11 +39,7 @@ def eval_(
         return
     other = {} if settings.against is None else _other(settings.against, jobs)
     check_jobs(jobs, settings)
-    evaluations: dict[str, dict[str, Evaluation]] = {}
-    samplers: dict[str, Sampler] = {}
-    for job in jobs:
-        evaluation = rescore_job(job) if settings.rescore else do_job(job, settings, samplers)
-        evaluations.setdefault(job.target.name, {})[job.name] = evaluation
+    evaluations = do_jobs(jobs, settings)
     _show(jobs, evaluations, _compared(evaluations, other), json)
 
 

@@ -46,6 +46,8 @@ def train(settings: TrainSettings) -> Path:
     settings = with_typed_trl(settings)
     config = trainer_config(settings)
     questions = read_questions(settings)
+    if settings.prompt_template is None:  # config.json says what was asked, so that eval asks the same way
+        settings = dataclasses.replace(settings, prompt_template=questions.prompt_template)
     run = RunDir(
         settings.output_dir,
         settings.record(),

@@ -10,8 +10,8 @@ from ..errors import UserError
 from ..settings import setting
 
 if TYPE_CHECKING:
-    from ..evaluation.targets import Target
     from ..sampling import SamplingSettings
+    from .targets import Target
 
 DEFAULTS = {"num_samples": 32, "temperature": 1.0, "top_p": 1.0, "seed": 0}
 DEFAULT_MAX_NEW_TOKENS = 1024

@@ -1,4 +1,4 @@
-"""What the verb ``eval`` has to do, one target on one set at a time: planned, checked, then done."""
+"""What there is to evaluate, one target on one set at a time: planned, checked, then done."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..rundir import RunDir, is_begun, is_finished
-from .eval_settings import EvalSettings
 from .progress import SamplingProgress
+from .settings import EvalSettings
 
 if TYPE_CHECKING:
-    from ..evaluation import Evaluation
-    from ..evaluation.targets import Target
     from ..questions import QuestionSet
     from ..sampling import Sampler, SamplingSettings
+    from .summary import Evaluation
+    from .targets import Target
 
 # What may differ between an evaluation and its resumption without changing a sample.
 FREE_TO_CHANGE = ("ks", "base_url", "concurrency")
@@ -47,7 +47,7 @@ def plan_jobs(target: str, settings: EvalSettings) -> list[Job]:
     Raises:
         UserError: what cannot be evaluated.
     """
-    from ..evaluation import checked_ks
+    from .sample_and_verify import checked_ks
 
     targets = _targets(target, settings)
     sets = _question_sets(settings)
@@ -104,7 +104,7 @@ def plan_rescoring(target: str, settings: EvalSettings) -> list[Job]:
 
 
 def _targets(name: str, settings: EvalSettings) -> list[Target]:
-    from ..evaluation.targets import Target, find_targets, is_run
+    from .targets import Target, find_targets, is_run
 
     if settings.backend == "endpoint":
         if is_run(Path(name)):
@@ -178,8 +178,30 @@ def _free_to_change(settings: EvalSettings) -> Sequence[str]:
 # Doing it.
 
 
+def evaluate_target(target: str, settings: EvalSettings) -> dict[str, dict[str, Evaluation]]:
+    """Target -> set -> evaluation: of one model, or of the checkpoints of a run; finished ones are read.
+
+    Raises:
+        UserError: what cannot be evaluated.
+    """
+    jobs = plan_rescoring(target, settings) if settings.rescore else plan_jobs(target, settings)
+    check_jobs(jobs, settings)
+    return do_jobs(jobs, settings)
+
+
+def do_jobs(jobs: Sequence[Job], settings: EvalSettings) -> dict[str, dict[str, Evaluation]]:
+    """Target -> set -> evaluation, of jobs that ``check_jobs`` has passed."""
+    evaluations: dict[str, dict[str, Evaluation]] = {}
+    samplers: dict[str, Sampler] = {}
+    for job in jobs:
+        evaluation = rescore_job(job) if settings.rescore else do_job(job, settings, samplers)
+        evaluations.setdefault(job.target.name, {})[job.name] = evaluation
+    return evaluations
+
+
 def do_job(job: Job, settings: EvalSettings, samplers: dict[str, Sampler]) -> Evaluation:
-    from ..evaluation import evaluate_sampler, load_evaluation
+    from .sample_and_verify import evaluate_sampler
+    from .summary import load_evaluation
 
     if _is_done(job):
         return load_evaluation(job.output_dir)
@@ -202,7 +224,7 @@ def do_job(job: Job, settings: EvalSettings, samplers: dict[str, Sampler]) -> Ev
 
 
 def rescore_job(job: Job) -> Evaluation:
-    from ..evaluation import rescore
+    from .sample_and_verify import rescore
 
     with job.run.open(True, (*FREE_TO_CHANGE, "data")), SamplingProgress(f"{job.target.name} {job.name}") as progress:
         return rescore(job.questions, job.output_dir, ks=job.run.config["ks"], on_progress=progress)
