@@ -82,8 +82,12 @@ def change_number(case: Case, rng: random.Random) -> str | None:
     return case.good[: number.start()] + another_number(number[0], rng) + case.good[number.end() :]
 
 
+# Behind these words a number is said again, and may go without harm: "these two days".
+SAID_AGAIN = re.compile(r"\b(?:these|those|the|previous|all)\s+$")
+
+
 def drop_number(case: Case, rng: random.Random) -> str | None:
-    found = numbers_of(case.good)
+    found = [number for number in numbers_of(case.good) if not SAID_AGAIN.search(case.good[: number.start()])]
     if not found:
         return None
     number = rng.choice(found)
@@ -96,7 +100,12 @@ def add_number(case: Case, rng: random.Random) -> str | None:
     sentences = SENTENCE.split(case.good)
     value = str(rng.randint(2, 99)) if rng.random() < 0.7 else rng.choice([n for n, v in CARDINALS.items() if v > 2])
     extra = rng.choice(
-        ["Another {} are set aside.", "This takes {} minutes.", "There are {} people there.", "It happened {} days ago."]
+        [
+            "Another {} are set aside.",
+            "This takes {} minutes.",
+            "There are {} people there.",
+            "It happened {} days ago.",
+        ]
     )
     sentences.insert(rng.randrange(len(sentences)), extra.format(value))
     return " ".join(sentences)
@@ -270,13 +279,13 @@ def measure(groups: Sequence[dict], repeats: int, show: str) -> None:
     by_check: Counter[tuple[str, str]] = Counter()
     for question_id, case in cases(groups):
         half = half_of(question_id)
-        accepted["good", half].append(told("good", case, case.good, show, by_check))
+        accepted["good", half].append(told("good", case, case.good, half, show, by_check))
         for kind, corrupt in {**VISIBLE, **FOR_A_MODEL}.items():
             rng = random.Random(f"{kind} {question_id} {case.good}")
             for _ in range(repeats):
                 text = corrupt(case, rng)
                 if text is not None and text != case.good:
-                    accepted[kind, half].append(told(kind, case, text, show, by_check))
+                    accepted[kind, half].append(told(kind, case, text, half, show, by_check))
     print(f"{'':36}{HALVES[0]:32}{HALVES[1]}")
     print("accepted, %")
     row("good", [sum(accepted["good", half]) for half in HALVES], [len(accepted["good", half]) for half in HALVES])
@@ -292,14 +301,16 @@ def measure(groups: Sequence[dict], repeats: int, show: str) -> None:
         print(f"  {kind:36}{named or 'none'}")
 
 
-def told(kind: str, case: Case, text: str, show: str, by_check: Counter[tuple[str, str]]) -> bool:
+def told(kind: str, case: Case, text: str, half: str, show: str, by_check: Counter[tuple[str, str]]) -> bool:
     """Whether the text passes. A copy is measured with its siblings, all else without."""
     siblings = case.siblings if kind == "copy of the original or a sibling" else ()
     rejections = check_rephrasing(case.original, text, case.answer, siblings)
     by_check.update((kind, rejection.check) for rejection in rejections)
-    if show == kind and bool(rejections) == (kind == "good"):
+    if show == kind and half == HALVES[0] and bool(rejections) == (kind == "good"):
         reasons = "; ".join(f"{rejection.check}: {rejection.reason}" for rejection in rejections)
-        print(f"original: {case.original}\ntext:     {text}\nanswer:   {case.answer}\n          {reasons or 'accepted'}\n")
+        print(
+            f"original: {case.original}\ntext:     {text}\nanswer:   {case.answer}\n          {reasons or 'accepted'}\n"
+        )
     return not rejections
 
 
@@ -311,7 +322,14 @@ def row(name: str, counts: Sequence[int], totals: Sequence[int]) -> None:
 HARMLESS: dict[str, Callable[[str], str]] = {
     "a sentence before": lambda text: f"Here comes a problem about mathematics that has one right result. {text}",
     "a sentence behind": lambda text: f"{text.rstrip()} State the requested value in its simplest exact form, please.",
-    "other spacing in formulas": lambda text: "Work on this carefully: " + text.replace("=", " = ").replace("\\frac", "\\dfrac"),
+    "other spelling of formulas": lambda text: (
+        "Work on this carefully: "
+        + (
+            text
+            if "[asy]" in text
+            else text.replace("=", " = ").replace("\\frac", "\\dfrac").replace("\\le ", "\\leq ")
+        )
+    ),
 }
 
 
@@ -320,7 +338,8 @@ def false_alarms(path: Path) -> None:
     print(f"\n{path.name}: harmless rewrites accepted, %")
     for name, rewrite in HARMLESS.items():
         checked = [
-            check_rephrasing(row["question"], rewrite(row["question"]), str(row["answer"]), skip=("copy",)) for row in rows
+            check_rephrasing(row["question"], rewrite(row["question"]), str(row["answer"]), skip=("copy",))
+            for row in rows
         ]
         reasons = Counter(rejection.check for rejections in checked for rejection in rejections)
         named = ", ".join(f"{check} {count}" for check, count in reasons.most_common())
@@ -332,7 +351,7 @@ def main() -> None:
     parser.add_argument("rephrasings", type=Path)
     parser.add_argument("--questions", type=Path, nargs="*", default=[])
     parser.add_argument("--repeats", type=int, default=3, help="corrupted copies of each kind and rephrasing")
-    parser.add_argument("--show", default="", help="print the texts of this kind that the checks got wrong")
+    parser.add_argument("--show", default="", help="print what the checks got wrong of this kind (tuning half)")
     chosen = parser.parse_args()
     measure([json.loads(line) for line in chosen.rephrasings.open(encoding="utf-8")], chosen.repeats, chosen.show)
     for path in chosen.questions:

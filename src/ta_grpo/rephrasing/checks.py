@@ -8,9 +8,9 @@ checks with a model.
 Policies:
 
 - *Numbers* are compared by value, as ``quantities`` reads them. Every number of the original must be there, in any
-  spelling, and no other may. One may be mentioned more often ("in those 4 hours"). It may be mentioned less often only
-  if a word that shares it out (each, both, all, same, …) is new; of three mentions and more one may go. The number 1 in plain text may come and go ("one cup",
-  "a cup"), and so may 2 where things are counted ("the two of them").
+  spelling, and no other may. Mentions behind a word that points back ("in those 4 hours") may come and go. Otherwise it
+  is mentioned as often as in the original, or next to a word that shares it out ("three pairs each of shorts and
+  shoes"). The number 1 in plain text may come and go ("one cup", "a cup").
 - *Formulas* are kept to the letter, apart from spacing, fonts, commas, and a consistent renaming of variables. A short
   relation or sign may become words that mean it (``$x = 3$``, "x is 3").
 - *The answer* may be in the rephrasing if it is in the original.
@@ -69,6 +69,15 @@ class Text:
     @functools.cached_property
     def lower(self) -> str:
         return self.without_figures.casefold().replace("’", "'")
+
+    @functools.cached_property
+    def prose(self) -> str:
+        """The text without its formulas, in lower case."""
+        pieces, position = [], 0
+        for formula in self.formulas:
+            pieces.append(self.without_figures[position : formula.start])
+            position = formula.end
+        return " ".join([*pieces, self.without_figures[position:]]).casefold()
 
     @functools.cached_property
     def asked(self) -> str:
@@ -207,12 +216,7 @@ def _without_faces(text: str) -> str:
 
 
 def _stray_dollar(text: Text) -> bool:
-    rest, position = [], 0
-    for formula in text.formulas:
-        rest.append(text.without_figures[position : formula.start])
-        position = formula.end
-    rest.append(text.without_figures[position:])
-    return any(re.search(r"(?<![\\\w])\$(?![\d.\s])(?=[A-Za-z\\({|-])", piece) for piece in rest)
+    return re.search(r"(?<![\\\w])\$(?![\d.\s])(?=[a-z\\({|-])", text.prose) is not None
 
 
 # ---- Copies, length, language ---------------------------------------------------------------------------------------
@@ -302,7 +306,7 @@ def _scripts(text: Text) -> Counter[str]:
 
 def _stop_language(text: Text) -> str | None:
     """The language whose small words are most frequent; None if the text is short or none is clear."""
-    words = re.findall(r"[^\W\d_]+", text.lower)
+    words = re.findall(r"(?<!\\)\b[^\W\d_]+", text.prose)
     if len(words) < _MIN_WORDS:
         return None
     shares = {language: sum(word in stop for word in words) / len(words) for language, stop in _STOP_SETS.items()}
@@ -320,11 +324,15 @@ _FIGURE = re.compile(
 
 
 def _figure(pair: CheckInput) -> str | None:
-    before, after = (Counter("".join(code.split()) for code in side.figures) for side in (pair.original, pair.rephrasing))
+    before, after = (
+        Counter("".join(code.split()) for code in side.figures) for side in (pair.original, pair.rephrasing)
+    )
     if before == after and pair.original.raw.count("[asy]") == pair.rephrasing.raw.count("[asy]"):
         return None
     kept = sum((before & after).values())
-    return f"{kept} of the {sum(before.values())} figures are kept as they are, and {sum((after - before).values())} new"
+    return (
+        f"{kept} of the {sum(before.values())} figures are kept as they are, and {sum((after - before).values())} new"
+    )
 
 
 _OPTION = re.compile(r"(?:(?<=[\s{,;$])|^)(?:\(([A-J])\)|\\textbf\{\(([A-J])\)[^}]{0,9}\}|([A-J])[.)](?=\s))")
@@ -354,40 +362,18 @@ def _read_options(text: Text) -> dict[str, list[str]]:
 
 # ---- Numbers --------------------------------------------------------------------------------------------------------
 
-_SHARED_OUT = re.compile(
-    r"\b(?:each|every|both|all|apiece|same|equal\w*|per|respectively|these|those|either|identical|that|this|such|instead)\b"
+_SHARED_OUT = re.compile(r"\b(?:each|every|both|all|apiece|same|equal\w*|respectively|either|identical)\b")
+_POINTS_BACK = re.compile(
+    r"\b(?:the|(?:this|that|these|those|all|each|every|both|same|her|his|their|its|said)(?:\W+[a-z]+)?)\W+$"
 )
 _PERCENT = re.compile(r"%|\bper\s?cent|\bpercent")
+_NEAR = 25
 _FREE = frozenset([Fraction(0), Fraction(1)])
-_COUNTS_THINGS = frozenset([Fraction(2)])
+_COUNTS_THINGS = Fraction(2)
 
 
 def _numbers(pair: CheckInput) -> str | None:
-    before, after = pair.original.mentions, pair.rephrasing.mentions
-    needed = Counter(mention.values[0] for mention in before if not mention.loose)
-    seen_before = {value for mention in before for value in mention.values}
-    covered = Counter(value for mention in after for value in set(mention.values))
-    alternatives = {mention.values[0]: mention.values for mention in before if not mention.loose}
-    missing, fewer = [], []
-    shared = len(_SHARED_OUT.findall(pair.rephrasing.lower)) > len(_SHARED_OUT.findall(pair.original.lower))
-    for value, count in needed.items():
-        have = max(covered[alternative] for alternative in alternatives[value])
-        if not have and value not in _FREE:
-            missing.append(value)
-        elif have < min(count, max(2, count - 1)) and not shared and value not in _FREE:
-            fewer.append(f"{_written(value, before)} {have} times, not {count}")
-    added = {
-        mention.values[0]: mention.text
-        for mention in after
-        if not mention.loose and not seen_before & set(mention.values) and not _may_be_new(mention)
-    }
-    reasons = []
-    if missing:
-        reasons.append(f"{_listed(_written(value, before) for value in missing)} of the original not there")
-    if added:
-        reasons.append(f"{_listed(added.values())} not in the original")
-    if fewer:
-        reasons.append(f"mentions {_listed(fewer)}")
+    reasons = [*_missing_numbers(pair), *_new_numbers(pair)]
     if bool(_PERCENT.search(pair.original.lower)) != bool(_PERCENT.search(pair.rephrasing.lower)) and not (
         reasons or _percent_respelled(pair)
     ):
@@ -395,8 +381,69 @@ def _numbers(pair: CheckInput) -> str | None:
     return "; ".join(reasons) or None
 
 
-def _may_be_new(mention: Mention) -> bool:
-    return mention.word and mention.values[0] in _COUNTS_THINGS or mention.values[0] in _FREE and mention.word
+def _missing_numbers(pair: CheckInput) -> Iterable[str]:
+    """Numbers of the original that the rephrasing does not mention, or mentions too seldom."""
+    before = [mention for mention in pair.original.mentions if not mention.loose and mention.values[0] not in _FREE]
+    needed = Counter(mention.values[0] for mention in before)
+    again = Counter(mention.values[0] for mention in before if _points_back(mention, pair.original))
+    after = Counter(value for mention in pair.rephrasing.mentions for value in _stands_for(mention, needed))
+    missing, fewer = [], []
+    for mention in {mention.values[0]: mention for mention in before}.values():
+        value = mention.values[0]
+        have = max(after[value] for value in mention.values)
+        if not have:
+            missing.append(mention.text)
+        elif have < needed[value] - min(again[value], needed[value] - 1) and not _shared_out(mention, pair.rephrasing):
+            fewer.append(f"{mention.text} {have} times, not {needed[value]}")
+    if missing:
+        yield f"{_listed(missing)} of the original not there"
+    if fewer:
+        yield f"mentions {_listed(fewer)}"
+
+
+def _stands_for(mention: Mention, needed: Mapping[Fraction, int]) -> tuple[Fraction, ...]:
+    """The values that a mention may cover: another reading than the first only if the first one is not needed."""
+    return mention.values[:1] if needed.get(mention.values[0]) else mention.values
+
+
+def _shared_out(mention: Mention, text: Text) -> bool:
+    """Whether one mention serves for several things: "both at $7 each", "three pairs each of"."""
+    for there in text.mentions:
+        if set(there.values) & set(mention.values):
+            end = there.start + len(there.text)
+            around = text.without_figures[max(0, there.start - _NEAR) : end + _NEAR]
+            if _SHARED_OUT.search(around.casefold()):
+                return True
+    return False
+
+
+def _new_numbers(pair: CheckInput) -> Iterable[str]:
+    """Numbers that the original does not mention, or that are mentioned again without a word that points back."""
+    before = Counter(value for mention in pair.original.mentions for value in set(mention.values))
+    after = [mention for mention in pair.rephrasing.mentions if not mention.loose]
+    counts = Counter(mention.values[0] for mention in after)
+    back = Counter(mention.values[0] for mention in after if _points_back(mention, pair.rephrasing))
+    new, more = {}, []
+    for value, mention in {mention.values[0]: mention for mention in after}.items():
+        have = max(before[value] for value in mention.values)
+        said_again = counts[value] - have
+        if value in _FREE and mention.word or said_again <= 0:
+            continue
+        if not have and not (value == _COUNTS_THINGS and mention.word and back[value]):
+            new[value] = mention.text
+        elif have and value not in _FREE and said_again > back[value]:
+            more.append(f"{mention.text} {counts[value]} times, not {have}")
+    if new:
+        yield f"{_listed(new.values())} not in the original"
+    if more:
+        yield f"mentions {_listed(more)}"
+
+
+def _points_back(mention: Mention, text: Text) -> bool:
+    """``those 4 hours``; a number in a formula too, since formulas are compared as a whole."""
+    if any(formula.start <= mention.start < formula.end for formula in text.formulas if len(formula.tokens) > 1):
+        return True
+    return bool(_POINTS_BACK.search(text.without_figures[max(0, mention.start - 40) : mention.start].casefold()))
 
 
 def _percent_respelled(pair: CheckInput) -> bool:
@@ -405,10 +452,6 @@ def _percent_respelled(pair: CheckInput) -> bool:
     return any(len(mention.values) > 1 and mention.values[1] in values for mention in pair.original.mentions) or any(
         len(mention.values) > 1 for mention in pair.rephrasing.mentions
     )
-
-
-def _written(value: Fraction, where: Iterable[Mention]) -> str:
-    return next((mention.text for mention in where if mention.values[0] == value), str(value))
 
 
 def _listed(items: Iterable[str]) -> str:
@@ -469,9 +512,7 @@ def _renamings(before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, ...
     yield {}
 
 
-def _gone_and_new(
-    before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, ...]]
-) -> tuple[list[str], list[str]]:
+def _gone_and_new(before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, ...]]) -> tuple[list[str], list[str]]:
     """Variables of the first texts only, and of the second only, in order of appearance."""
     was, now = (
         dict.fromkeys(letter for tokens in side for letter in mathematics.variables(tokens)) for side in (before, after)
@@ -479,9 +520,7 @@ def _gone_and_new(
     return [letter for letter in was if letter not in now], [letter for letter in now if letter not in was]
 
 
-def _first_lost(
-    before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, ...]], rephrasing: Text
-) -> str | None:
+def _first_lost(before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, ...]], rephrasing: Text) -> str | None:
     stream = f" {' '.join(token for tokens in after for token in tokens)} "
     for tokens in before:
         if len(tokens) > 1 and f" {' '.join(tokens)} " not in stream and not _may_be_words(tokens, rephrasing):
@@ -560,9 +599,11 @@ def _leak(pair: CheckInput) -> str | None:
 def _times_said(answer: str, text: Text) -> int:
     """How often a text says the answer: by value if it is a number, else as a run of words or tokens."""
     values = [mention.values[0] for mention in mentions(answer)]
-    bare = re.fullmatch(r"\s*\$?\s*-?(?:\\\$)?\s*[\d.,/{}\\!fracdt]+\s*(?:\\?%|\\text\{[^{}]*\}|\^\\circ)?\s*\$?\s*", answer)
+    bare = re.fullmatch(
+        r"\s*\$?\s*-?(?:\\\$)?\s*[\d.,/{}\\!fracdt]+\s*(?:\\?%|\\text\{[^{}]*\}|\^\\circ)?\s*\$?\s*", answer
+    )
     if bare and len(values) == 1:
-        if values[0] in _FREE or values[0] in _COUNTS_THINGS:
+        if values[0] in _FREE or values[0] == _COUNTS_THINGS:
             return sum(not said.word and values[0] == said.values[0] for said in text.mentions)
         return sum(not said.loose and values[0] in said.values[:1] for said in text.mentions)
     tokens = mathematics.tokens_of(answer)
@@ -592,7 +633,10 @@ _WORKING = [
         ),
         "working",
     ),
-    (re.compile(r"\d[\s)]*(?:[-+*/×÷x]|\\times|\\cdot|\\div)\s*\(?\\?\$?\s*\d[\d.,]*\)?[^=.?!]{0,25}=\s*\\?\$?\d"), "a sum worked out"),
+    (
+        re.compile(r"\d[\s)]*(?:[-+*/×÷x]|\\times|\\cdot|\\div)\s*\(?\\?\$?\s*\d[\d.,]*\)?[^=.?!]{0,25}=\s*\\?\$?\d"),
+        "a sum worked out",
+    ),
     (re.compile(r"<<[^<>]{1,80}>>"), "calculator marks"),
     (re.compile(r"(?i)\b(?:gives us|we get|we have|which gives|which means that there (?:are|is))\b"), "working"),
 ]
@@ -643,7 +687,11 @@ _ASKED_FOR = [
         ("minutes", r"\bminutes?\b", r"\bminutes?\b|\bmins?\b|\bhours?\b"),
         ("weeks", r"\bweeks?\b", r"\bweek\w*|day\b"),
         ("months", r"\bmonths?\b", r"\bmonth\w*|\bjanuary\b|\bdecember\b"),
-        ("years", r"\byears?\b", r"\byear\w*|\bannual\w*|\bage[sd]?\b|\bold(?:er)?\b|\bbirth\w*|\banniversary\b|\bdecades?\b"),
+        (
+            "years",
+            r"\byears?\b",
+            r"\byear\w*|\bannual\w*|\bage[sd]?\b|\bold(?:er)?\b|\bbirth\w*|\banniversary\b|\bdecades?\b",
+        ),
         ("kilometres", r"\bkilomet(?:er|re)s?\b|\bkm\b", r"\bkilomet(?:er|re)s?\b|\bkm\b"),
         ("miles", r"\bmiles?\b", r"\bmiles?\b|\bmph\b|\bmileage\b"),
         ("inches", r"\binch(?:es)?\b", r"\binch(?:es)?\b|\bin\."),
@@ -656,7 +704,11 @@ _ASKED_FOR = [
         ("dozens", r"\bdozens?\b", r"\bdozens?\b"),
         ("radians", r"\bradians?\b", r"\bradians?\b"),
         ("a probability", r"\bprobability\b", r"\bprobabilit|\bchance|\blikel|\bodds\b"),
-        ("an area", r"\barea\b|\bsquare (?:feet|inches|meters|miles|yards|units)\b", r"\barea|\bsquare|\bsurface|\bcover|\bsize"),
+        (
+            "an area",
+            r"\barea\b|\bsquare (?:feet|inches|meters|miles|yards|units)\b",
+            r"\barea|\bsquare|\bsurface|\bcover|\bsize",
+        ),
         ("a perimeter", r"\bperimeter\b", r"\bperimeter\b|\baround\b|\bboundary\b"),
         ("a circumference", r"\bcircumference\b", r"\bcircumference\b|\baround\b|\bperimeter\b"),
         ("a volume", r"\bvolume\b|\bcubic\b", r"\bvolume\b|\bcubic\b|\bcapacity\b"),
@@ -674,7 +726,10 @@ _FORMS = [
         (r"\bdecimal", "a decimal"),
         (r"\bsimplest\b|\bsimplif|\blowest terms|\breduced\b|\birreducible|\bin simple", "the simplest form"),
         (r"\binterval notation|\binterval", "an interval"),
-        (r"\bordered (?:pairs?|triples?|quadruples?)|\bpairs?\b|\btriples?\b|\btuples?\b|\bcoordinates?", "an ordered tuple"),
+        (
+            r"\bordered (?:pairs?|triples?|quadruples?)|\bpairs?\b|\btriples?\b|\btuples?\b|\bcoordinates?",
+            "an ordered tuple",
+        ),
         (r"\bscientific notation", "scientific notation"),
         (r"\bbase[- ](?:\$?\d+|\w+)", "the base"),
         (r"\bin terms of\b|\bas a function of\b|\bexpress\w* .*\b(?:using|by|with)\b", "in terms of what"),

@@ -5,8 +5,8 @@ What counts as the same number is the policy of the check ``numbers``:
 - ``12``, ``12.0``, ``twelve`` and ``12th`` are 12; ``1,000``, ``1{,}000``, ``1 thousand`` are 1000; ``1/2``,
   ``\frac12``, ``0.5``, ``half`` and ``one-half`` are 1/2; ``40%`` is 40 and also 0.4; ``half an hour`` is also 30.
 - ``twice``, ``double``, ``two times`` are 2; ``thrice``, ``triple`` 3; ``dozen`` 12. These carry meaning.
-- ``both``, ``pair``, ``second`` and other ordinals, ``single``, ``once``, ``no`` may stand for their number, but need
-  not be there: such a mention is *loose*.
+- ``both``, ``pair``, ``single``, ``once``, ``no`` may stand for their number, but need not be there: such a mention is
+  *loose*. So is an ordinal in words; since ``third`` may be the part, it may stand for 1/3.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 _UNITS = (
@@ -39,14 +39,17 @@ _MULTIPLES = {
     **dict.fromkeys("dozen dozens".split(), 12),
     **dict.fromkeys("half halved halve halving halfway".split(), Fraction(1, 2)),
 }
-_LOOSE = {
+_LOOSE_VALUES = {
     **dict.fromkeys("one single once first initial initially sole solo".split(), 1),
-    **dict.fromkeys("both pair pairs couple second secondly twin twins duo either".split(), 2),
+    **dict.fromkeys("both pair pairs couple twin twins duo either".split(), 2),
     **dict.fromkeys("trio triplet triplets".split(), 3),
     **dict.fromkeys("no none nothing zero never".split(), 0),
     "decade": 10,
     "century": 100,
-} | {name: value for name, value in _PARTS.items() if name != "quarter"}
+}
+_LOOSE = {name: Fraction(value) for name, value in _LOOSE_VALUES.items()}
+# "third" is the ordinal or the part; the ordinal 12th in digits is a number like others.
+_LOOSE |= {name: Fraction(1, value) for name, value in _PARTS.items() if name != "quarter"}
 
 _DECIMAL = r"\d{1,3}(?:(?:,|\{,\}|,\\!)\d{3})+(?!\d)(?:\.\d+)?|\d+\.\d+|\d+|(?<![\d\w])\.\d+"
 _MENTION = re.compile(
@@ -75,12 +78,14 @@ class Mention:
         text: as written.
         loose: it may stand for the number, but says little ("both", "first").
         word: it is written as a word.
+        start: where it stands.
     """
 
     values: tuple[Fraction, ...]
     text: str
     loose: bool = False
     word: bool = False
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ def mentions(text: str) -> list[Mention]:
     while position < len(pieces):
         length, mention = _read(text, pieces, position)
         if mention:
-            found.append(mention)
+            found.append(replace(mention, start=pieces[position].start))
         position += length
     return found
 
@@ -187,10 +192,7 @@ def _read_part(text: str, pieces: list[_Piece], position: int) -> tuple[int, Men
     if piece.word == "quarter":
         return 1, Mention(_with_minutes(Fraction(1, 4), pieces, position + 1), piece.text, loose=True, word=True)
     if piece.word in _LOOSE:
-        values = (Fraction(_LOOSE[piece.word]),)
-        if piece.word in _PARTS:
-            values += (Fraction(1, _PARTS[piece.word]),)
-        return 1, Mention(values, piece.text, loose=True, word=True)
+        return 1, Mention((_LOOSE[piece.word],), piece.text, loose=True, word=True)
     return 1, None
 
 
