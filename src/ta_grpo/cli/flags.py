@@ -23,8 +23,11 @@ ConfigFile = Annotated[
 ]
 
 
-def flags_of(settings: type) -> Any:
-    """A dataclass with an optional flag for each setting; a flag that is not given is None."""
+def flags_of(settings: type, short: Mapping[str, str] | None = None) -> Any:
+    """A dataclass with an optional flag for each setting; a flag that is not given is None.
+
+    ``short``: setting -> one-letter flag beside the long one.
+    """
     hints = typing.get_type_hints(settings)
     flags = []
     for field in dataclasses.fields(settings):
@@ -37,7 +40,8 @@ def flags_of(settings: type) -> Any:
             words = str | None
         shown = "" if default in (None, {}, Path()) else str(default).lower() if hint is bool else str(default)
         show_default = (lambda _, text=shown: text) if shown else False
-        parameter = Parameter(help=field.metadata["help"], show_default=show_default)
+        alias = (short or {}).get(field.name)
+        parameter = Parameter(help=field.metadata["help"], show_default=show_default, alias=alias)
         flags.append((field.name, Annotated[words, parameter], None))
     made = dataclasses.make_dataclass(f"{settings.__name__}Flags", flags, kw_only=True)
     made.__module__ = __name__  # cyclopts takes a class of the module `types` for a single value

@@ -70,6 +70,10 @@ class Prompts:
         """Names of what can be asked for."""
         return [name for name in self._templates if name not in (FRAME, JUDGE)]
 
+    def labels(self) -> dict[str, str]:
+        """Template -> version."""
+        return {name: template.version for name, template in self._templates.items()}
+
     def check(self, names: Sequence[str]) -> None:
         """Refuse transformations that there is no template of.
 
@@ -191,7 +195,8 @@ def _templates_in(folder: Path) -> dict[str, Template]:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"--prompts: {path} cannot be read as UTF-8 text ({error})") from None
     if not found:
-        raise UserError(f"--prompts: {folder} holds no .txt file; copy and change ours, in {resources.files(__spec__.parent) / 'prompts'}")
+        ours = resources.files(__spec__.parent) / "prompts"
+        raise UserError(f"--prompts: {folder} holds no .txt file; copy and change ours, in {ours}")
     return found
 
 
