@@ -48,7 +48,7 @@ class Text:
 
     @functools.cached_property
     def figures(self) -> list[str]:
-        return [found[0] for found in _FIGURE.finditer(self.raw)]
+        return figures_of(self.raw)
 
     @functools.cached_property
     def without_figures(self) -> str:
@@ -142,7 +142,7 @@ _EATEN = {"\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v":
 
 def _characters(pair: CheckInput) -> str | None:
     found = _CONTROL.search(pair.rephrasing.raw)
-    if not found or found[0] in pair.original.raw and found[0] not in "\t\n":
+    if not found or (found[0] in pair.original.raw and found[0] not in "\t\n"):
         return None
     around = pair.rephrasing.raw[max(0, found.start() - 10) : found.start() + 12]
     eaten = f"; a JSON reader makes that of LaTeX that begins with {_EATEN[found[0]]}" if found[0] in _EATEN else ""
@@ -323,6 +323,11 @@ _FIGURE = re.compile(
 )
 
 
+def figures_of(text: str) -> list[str]:
+    """The code of the figures in a text: Asymptote, TikZ, images."""
+    return [found[0] for found in _FIGURE.finditer(text)]
+
+
 def _figure(pair: CheckInput) -> str | None:
     before, after = (
         Counter("".join(code.split()) for code in side.figures) for side in (pair.original, pair.rephrasing)
@@ -427,7 +432,7 @@ def _new_numbers(pair: CheckInput) -> Iterable[str]:
     for value, mention in {mention.values[0]: mention for mention in after}.items():
         have = max(before[value] for value in mention.values)
         said_again = counts[value] - have
-        if value in _FREE and mention.word or said_again <= 0:
+        if (value in _FREE and mention.word) or said_again <= 0:
             continue
         if not have and not (value == _COUNTS_THINGS and mention.word and back[value]):
             new[value] = mention.text
