@@ -30,7 +30,7 @@ from .model_checks import JUDGE_CHECK, SOLVER_CHECK
 from .prices import Price, listed_price
 from .quality import QualityReport
 from .records import Rejection
-from .rephrase_settings import FREE_TO_CHANGE, RephraseSettings
+from .rephrase_settings import FREE_TO_CHANGE, RephraseSettings, skipped_checks, words
 from .transformations import Prompt, Prompts, deal
 
 
@@ -105,7 +105,7 @@ class Job:
         self.partial = settings.output.with_suffix(".partial.jsonl")
         self.meta = settings.output.with_suffix(".meta.json")
         self.cache_file = settings.cache or settings.output.with_suffix(".cache.sqlite")
-        self.skip = settings.skipped()
+        self.skip = skipped_checks(words(settings.checks), words(settings.skip_checks))
         self.made_checks = [name for name in CHECKS if name not in self.skip]
         self.made_checks += [SOLVER_CHECK] * (settings.solver_model is not None)
         self.made_checks += [JUDGE_CHECK] * (settings.judge_model is not None)

@@ -110,22 +110,6 @@ class RephraseSettings:
         main = None if self.rules else self.model
         return list(dict.fromkeys(name for name in (main, self.solver_model, self.judge_model) if name))
 
-    def skipped(self) -> tuple[str, ...]:
-        """The checks to leave out.
-
-        Raises:
-            UserError: a name that is no check's.
-        """
-        from .checks import CHECKS
-
-        for flag, names in (("--checks", self.checks), ("--skip-checks", self.skip_checks)):
-            for name in names:
-                if name not in CHECKS:
-                    near = difflib.get_close_matches(name, list(CHECKS), n=1)
-                    nearest = f"; did you mean {near[0]}?" if near else ""
-                    raise UserError(f"{flag}: no check {name!r}; there is: {', '.join(CHECKS)}{nearest}")
-        return tuple(name for name in CHECKS if (self.checks and name not in self.checks) or name in self.skip_checks)
-
     def record(self) -> dict[str, Any]:
         """The settings as a file holds them."""
         return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
@@ -134,3 +118,20 @@ class RephraseSettings:
 def words(value: str | Sequence[str]) -> list[str]:
     """Words with commas between them, or a list of words."""
     return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else list(value)
+
+
+def skipped_checks(only: Sequence[str], skip: Sequence[str]) -> tuple[str, ...]:
+    """The checks to leave out: those in ``skip``, and where ``only`` names some, all others.
+
+    Raises:
+        UserError: a name that is no check's.
+    """
+    from .checks import CHECKS
+
+    for flag, names in (("--checks", only), ("--skip-checks", skip)):
+        for name in names:
+            if name not in CHECKS:
+                near = difflib.get_close_matches(name, list(CHECKS), n=1)
+                nearest = f"; did you mean {near[0]}?" if near else ""
+                raise UserError(f"{flag}: no check {name!r}; there is: {', '.join(CHECKS)}{nearest}")
+    return tuple(name for name in CHECKS if (only and name not in only) or name in skip)
