@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError
 
 from .. import __version__
 from ..errors import UserError
-from . import demo, env, train
+from . import check, demo, env, rephrase, train
 from . import eval as evaluate
 
 app = App(
@@ -26,6 +26,8 @@ app = App(
     suppress_keyboard_interrupt=False,  # main tells of it
 )
 app.command(demo.demo)
+app.command(rephrase.rephrase)
+app.command(check.check)
 app.command(train.train)
 app.command(evaluate.eval_, name="eval")
 app.command(env.env)
