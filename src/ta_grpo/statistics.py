@@ -174,6 +174,80 @@ def paired_comparison(
     return PairedComparison(interval.mean, interval.low, interval.high, p_value, len(difference_Q), confidence)
 
 
+@dataclass(frozen=True)
+class SeedComparison:
+    """``difference`` = mean of a - mean of b over ``seeds`` seeds and ``problems`` problems.
+
+    ``p_value`` is that of a sign-flip test with the seed as its unit; it cannot be below ``lowest_p`` = 2^(1 - seeds).
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    seeds: int
+    problems: int
+
+    @property
+    def lowest_p(self) -> float:
+        return 2.0 ** (1 - self.seeds)
+
+
+def interval_over_seeds(
+    values_SQ: ArrayLike, confidence: float = 0.95, resamples: int = DEFAULT_RESAMPLES, seed: int = 0
+) -> Interval:
+    """Mean over S seeds and Q problems, with the percentile bootstrap interval of a crossed design.
+
+    All seeds answer the same problems, so seeds and problems are resampled independently, and a resample's mean is
+    that of the rows and columns drawn. One seed (or one problem) leaves the other alone to be resampled: the interval
+    then says nothing about seeds; one of both leaves none (NaN).
+
+    Args:
+        values_SQ: (S, Q) finite.
+        confidence, resamples, seed: see ``bootstrap_interval``.
+
+    Raises:
+        ValueError: not a matrix, empty, or values that are not finite numbers.
+    """
+    values_SQ = np.asarray(values_SQ, dtype=np.float64)
+    if values_SQ.ndim != 2 or values_SQ.size == 0 or not np.isfinite(values_SQ).all():
+        raise ValueError(f"expected finite values of seeds x problems; got shape {values_SQ.shape}")
+    seeds, problems = values_SQ.shape
+    mean = float(values_SQ.mean())
+    if values_SQ.size == 1:
+        return Interval(mean, float("nan"), float("nan"), confidence)
+    rng = np.random.default_rng(seed)
+    times_RS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples)
+    means_R = np.empty(resamples)
+    for start in range(0, resamples, 500):  # bounds the memory
+        part_RS = times_RS[start : start + 500]
+        times_RQ = rng.multinomial(problems, np.full(problems, 1 / problems), size=len(part_RS))
+        means_R[start : start + 500] = ((part_RS @ values_SQ) * times_RQ).sum(axis=1) / values_SQ.size
+    low, high = np.quantile(means_R, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(mean, float(low), float(high), confidence)
+
+
+def compare_over_seeds(
+    a_SQ: ArrayLike, b_SQ: ArrayLike, confidence: float = 0.95, resamples: int = DEFAULT_RESAMPLES, seed: int = 0
+) -> SeedComparison:
+    """Compare two arms on the same seeds and problems: the crossed interval of a - b, and a sign-flip test over seeds.
+
+    Args:
+        a_SQ, b_SQ: (S, Q), the same seeds and problems in the same order.
+        confidence, resamples, seed: see ``bootstrap_interval``.
+
+    Raises:
+        ValueError: different shapes; see also ``interval_over_seeds``.
+    """
+    a_SQ, b_SQ = np.asarray(a_SQ, dtype=np.float64), np.asarray(b_SQ, dtype=np.float64)
+    if a_SQ.shape != b_SQ.shape:
+        raise ValueError(f"a paired comparison needs the same seeds and problems; got {a_SQ.shape} and {b_SQ.shape}")
+    difference_SQ = a_SQ - b_SQ
+    interval = interval_over_seeds(difference_SQ, confidence, resamples, seed)
+    p_value = _sign_flip_p_value(difference_SQ.mean(axis=1), resamples, seed)
+    return SeedComparison(interval.mean, interval.low, interval.high, p_value, *difference_SQ.shape)
+
+
 def _finite(values: ArrayLike) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or array.size == 0:

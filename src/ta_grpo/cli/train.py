@@ -25,7 +25,7 @@ def train(
 
     Any other setting of TRL's GRPOConfig is taken in the YAML file by its name, or as --trl.KEY VALUE.
     """
-    settings = resolve(TrainSettings, flags, config, also={"trl": _trl_names() if config is not None else ()})
+    settings = resolve(TrainSettings, flags, config, also={"trl": trl_names() if config is not None else ()})
     if dry_run:
         _dry_run(settings, json)
         return
@@ -41,7 +41,8 @@ def train(
         print_pairs(f"Trained: {run_dir}", [("steps", last.get("step", 0)), *figures])
 
 
-def _trl_names() -> list[str]:
+def trl_names() -> list[str]:
+    """The settings of TRL's configuration, ours among them."""
     from dataclasses import fields
 
     from ..trl import TAGRPOConfig
