@@ -91,6 +91,14 @@ def test_rephrased_data_makes_every_phrasing_a_question_of_its_own(tmp_path):
     assert asked.prompt_template == source.prompt_template
 
 
+def test_settings_of_train_and_trl_have_their_types(tmp_path):
+    from ta_grpo.trl.training import trainer_config, with_typed_trl
+
+    asked = settings(tmp_path, train={"learning_rate": "1e-4", "top_k": "5"})
+    config = trainer_config(with_typed_trl(train_settings(asked, "ta-grpo", 0, tmp_path / "run")))
+    assert (config.learning_rate, config.top_k) == (1e-4, 5)
+
+
 def test_more_questions_for_grpo_data(tmp_path):
     asked = train_settings(settings(tmp_path), "grpo-data", 0, tmp_path / "run")
     assert (asked.limit, asked.max_steps, asked.num_generations) == (50, 5, 2)
@@ -232,6 +240,7 @@ BAD = {
     "twice": (["experiment.yaml", "--seeds", "1,1"], "each named once"),
     "only": (["experiment.yaml", "--only", "ta-pull"], "no arm"),
     "decided by arms": (["experiment.yaml", "--train.num_generations", "4"], "the arms decide"),
+    "mistyped for train": (["experiment.yaml", "--train.learning_rate", "fast"], "learning_rate must be"),
     "unknown setting": (["typo.yaml"], "did you mean 'max_steps'"),
     "no set": (["experiment.yaml", "--benchmarks", ""], "--benchmarks is missing"),
     "size": (["experiment.yaml", "--max-steps", "0"], "must be 1 or more"),

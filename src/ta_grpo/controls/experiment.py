@@ -14,11 +14,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from ..errors import UserError
 from ..rundir import RunDir, is_begun, is_finished, read_jsonl, write_json_atomic
-from ..settings import check_names, setting
+from ..settings import check_names, setting, typed_settings
 from ..trl.train_settings import TrainSettings
 from .arms import ARMS, CHAIN, Arm, Shape
 
@@ -69,6 +69,9 @@ class ExperimentSettings:
                 raise UserError(f"{name}={getattr(self, name)} must be 1 or more")
         if fixed := sorted(set(self.train) & set(_OURS)):
             raise UserError(f"train.{fixed[0]}: the arms decide this; use the experiment's own settings")
+        hints = get_type_hints(TrainSettings)
+        ours = {name: value for name, value in self.train.items() if name in hints}
+        self.train = self.train | typed_settings(ours, hints, where="settings of train")
         for name in self.only:
             arm, _, seed = str(name).partition(":")
             if arm not in self.arms or (seed and seed not in map(str, self.seeds)):
