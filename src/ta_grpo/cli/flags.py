@@ -45,7 +45,8 @@ def flags_of(settings: type, short: Mapping[str, str] | None = None) -> Any:
         flags.append((field.name, Annotated[words, parameter], None))
     made = dataclasses.make_dataclass(f"{settings.__name__}Flags", flags, kw_only=True)
     made.__module__ = __name__  # cyclopts takes a class of the module `types` for a single value
-    return Annotated[made, Parameter(name="*")]
+    # None where no flag is given, which pydantic, if something has imported it, must be told.
+    return Annotated[made | None, Parameter(name="*")]
 
 
 def resolve(

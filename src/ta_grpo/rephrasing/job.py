@@ -114,6 +114,8 @@ class Job:
         if not settings.rules:
             self.names = self.names or self.prompts.transformations
             self.prompts.check(self.names)
+        else:
+            check_rule_names(self.names)
         self.prices = self._prices()
         self.priced = all(model in self.prices for model in settings.models())
         if settings.max_cost is not None and not self.priced:
@@ -168,8 +170,11 @@ class Job:
 
     def check(self) -> None:
         """Refuse what cannot be done, and touch nothing."""
+        self._check_files()
         if self.settings.asks_a_model:
             self.endpoint()
+
+    def _check_files(self) -> None:
         begun = self.meta.exists()
         if not self.settings.resume:
             # A kill before anything was begun leaves an empty file.
@@ -299,6 +304,17 @@ class Job:
         report = self.report
         spent = self.chat.spent if self.chat else Spending()
         return Progress(self.done, self.total, report.num_accepted, report.num_rejected, report.missing, spent)
+
+
+def check_rule_names(names: Sequence[str]) -> None:
+    """Refuse transformations that there is no rule for.
+
+    Raises:
+        UserError: with those that there are.
+    """
+    from .rules import rule_rephrasings
+
+    rule_rephrasings("", 0, transformations=names or None)
 
 
 def _reader(questions: Any, settings: RephraseSettings) -> tuple[Callable[[bool], Iterable[Question]], str]:
