@@ -72,3 +72,25 @@ def test_a_real_server_that_ignores_n_is_evaluated(server, tmp_path, capsys, mon
     assert sum("\\boxed" in sample["completion"] for sample in samples) >= 20
     assert figures["outcomes"]["right"] > 0
     assert not (tmp_path / "out" / "tiny_test" / "samples.arrived.jsonl").exists()
+
+
+def test_a_real_server_is_asked_for_rephrasings(server, tmp_path, capsys, monkeypatch):
+    """The policy was never taught to rephrase: the checks must see that, and the report must say it."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    url, model = server
+    out = tmp_path / "out.jsonl"
+    words = ["tiny/test", "-o", str(out), "-n", "2", "--limit", "3", "--model", model, "--base-url", url]
+    words += ["--max-attempts", "2", "--max-tokens", "40", "--concurrency", "2", "--judge-model", model]
+    assert main(["rephrase", *words, "--json"]) == 0, capsys.readouterr().err
+    result = json.loads(capsys.readouterr().out)
+    quality = result["quality"]
+    assert (quality["questions"], quality["accepted"] + quality["missing"]) == (3, 6)
+    assert quality["missing"] >= 5
+    assert sum(check["rejected"] for check in quality["checks"].values()) >= quality["rejected"] >= 10
+    assert result["spent"]["calls"] >= 10
+    assert result["spent"]["tokens_in"] > 1000
+    assert result["spent"]["cost"] is None
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert sum(len(record.get("rephrasing_shortfall", [])) for record in records) == quality["missing"]
+    assert main(["rephrase", *words, "--resume"]) == 0
+    assert "missing" in capsys.readouterr().out
