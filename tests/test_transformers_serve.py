@@ -11,11 +11,13 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ta_grpo.cli import main
+from ta_grpo.questions import load_questions, save_questions
 from ta_grpo.tiny import POLICY_DIR
 
 _STARTS_WITHIN = 120.0
@@ -79,7 +81,9 @@ def test_a_real_server_is_asked_for_rephrasings(server, tmp_path, capsys, monkey
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     url, model = server
     out = tmp_path / "out.jsonl"
-    words = ["tiny/test", "-o", str(out), "-n", "2", "--limit", "3", "--model", model, "--base-url", url]
+    source = tmp_path / "plain.jsonl"
+    save_questions([replace(question, rephrasings=()) for question in load_questions("tiny/test")], source)
+    words = [str(source), "-o", str(out), "-n", "2", "--limit", "3", "--model", model, "--base-url", url]
     words += ["--max-attempts", "2", "--max-tokens", "40", "--concurrency", "2", "--judge-model", model]
     assert main(["rephrase", *words, "--json"]) == 0, capsys.readouterr().err
     result = json.loads(capsys.readouterr().out)
