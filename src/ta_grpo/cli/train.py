@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -32,6 +33,8 @@ def train(
     from ..trl.training import train as run
 
     run_dir = run(settings)
+    if os.environ.get("RANK", "0") != "0":  # of several processes, the first tells
+        return
     metrics = read_jsonl(run_dir / "metrics.jsonl")
     last = metrics[-1] if metrics else {}
     if json:

@@ -10,6 +10,7 @@ import os
 import sys
 import typing
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,9 @@ def train(settings: TrainSettings) -> Path:
         settings.record(),
         {"questions": questions.path} if questions.path is not None else {},
     )
-    run.check(settings.resume, FREE_TO_CHANGE)
+    first_process = int(os.environ.get("RANK", "0")) == 0  # of several, it alone holds the directory
+    if first_process:
+        run.check(settings.resume, FREE_TO_CHANGE)
     if settings.resume and is_finished(settings.output_dir):
         logger.warning("%s has already finished; nothing is left to do", settings.output_dir)
         return settings.output_dir
@@ -74,18 +77,21 @@ def train(settings: TrainSettings) -> Path:
     RunRecords(settings.output_dir, trainer)
     progress = TrainingProgress(settings.output_dir.name)
     trainer.add_callback(progress)
-    with run.open(settings.resume, FREE_TO_CHANGE):
+    with run.open(settings.resume, FREE_TO_CHANGE) if first_process else nullcontext():
         try:
-            trainer.train(resume_from_checkpoint=_last_checkpoint(settings.output_dir) if settings.resume else None)
+            checkpoint = _last_checkpoint(settings.output_dir, first_process) if settings.resume else None
+            trainer.train(resume_from_checkpoint=checkpoint)
         finally:
             progress.close()
     return settings.output_dir
 
 
-def _last_checkpoint(run_dir: Path) -> str | None:
+def _last_checkpoint(run_dir: Path, first_process: bool) -> str | None:
     """The checkpoint to go on from, with everything newer cut; None to begin again."""
-    remove_incomplete_checkpoints(run_dir)
     checkpoint = last_complete_checkpoint(run_dir)
+    if not first_process:
+        return None if checkpoint is None else str(checkpoint)
+    remove_incomplete_checkpoints(run_dir)
     step = 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
     cut_records(run_dir, step)
     if checkpoint is None:
