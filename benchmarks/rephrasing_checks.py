@@ -65,10 +65,8 @@ def another_number(written: str, rng: random.Random) -> str:
         return rng.choice([name for name, value in CARDINALS.items() if value > 1 and name != written])
     value = float(written.replace(",", ""))
     while True:
-        if value > 20:
-            changed = value + rng.choice([-1, 1]) * rng.choice([1, 2, 5, 10])
-        else:
-            changed = rng.randint(2, 30)
+        near = value + rng.choice([-1, 1]) * rng.choice([1, 2, 5, 10])
+        changed = near if value > 20 else rng.randint(2, 30)
         text = f"{changed:,.{len(written.partition('.')[2])}f}" if "," in written or "." in written else f"{changed:g}"
         if text != written:
             return text
@@ -220,8 +218,10 @@ def other_question_same_numbers(case: Case, rng: random.Random) -> str | None:
     return NUMBER.sub(lambda found: found[0] if found[0] in ("0", "1") else next(rest), rng.choice(others))
 
 
-RELATIONS = {"more": "fewer", "fewer": "more", "less": "more", "older": "younger", "younger": "older",
-             "before": "after", "after": "before", "first": "last", "higher": "lower", "increase": "decrease"}  # fmt: skip
+RELATIONS = {
+    "more": "fewer", "fewer": "more", "less": "more", "older": "younger", "younger": "older", "before": "after",
+    "after": "before", "first": "last", "higher": "lower", "increase": "decrease",
+}  # fmt: skip
 
 
 def relation_turned(case: Case, rng: random.Random) -> str | None:

@@ -121,6 +121,8 @@ def check_rephrasing(
         raise UserError(f"{unknown[0]!r} is no check of rephrasings; the checks are {', '.join(CHECKS)}")
     if not rephrasing.strip():
         return [Rejection("truncation", "it is empty")]
+    if len(rephrasing) > 10 * (len(original) + 200):
+        return [Rejection("length", f"{len(rephrasing)} characters for {len(original)}; it is not read any further")]
     pair = CheckInput(_read(original), Text(rephrasing), answer, tuple(map(_read, siblings)))
     reasons = ((name, check(pair)) for name, check in CHECKS.items() if name not in skip)
     return [Rejection(name, reason) for name, reason in reasons if reason]
@@ -154,7 +156,8 @@ _REFUSAL = re.compile(
     r"|cannot (?:assist|help|comply)|against my (?:policy|guidelines))"
 )
 _PREAMBLE = re.compile(
-    r"^\W*(?:sure\b|certainly\b|of course\b|absolutely\b|okay\b|ok,|great\b|here(?:'s| is| are) (?:the|a|an|my|your|one)\b"
+    r"^\W*(?:sure\b|certainly\b|of course\b|absolutely\b|okay\b|ok,|great\b"
+    r"|here(?:'s| is| are) (?:the|my|your|one|an? (?:re|para|possible|new|version|alternative))"
     r"|below is|thank you|let me\b|i (?:will|would|have|need to)\b|the user\b|we are asked|hmm\b|alright\b)"
 )
 _ABOUT_THE_TASK = re.compile(
@@ -472,7 +475,7 @@ _IN_WORDS: dict[str, str] = {
     "=": r"\b(?:equals?|is|are|be|was|were|has|have|of|satisf\w+|same)\b",
     "<": r"\b(?:less|below|under|smaller|fewer|between|negative|exceeds?|before)\b",
     ">": r"\b(?:greater|more|above|over|larger|exceed\w*|positive|between|bigger)\b",
-    r"\leq": r"\b(?:most|less|not exceed\w*|no more|up to|maximum|between|from|through|inclusive|non-?negative|range)\b",
+    r"\leq": r"\b(?:most|less|not exceed\w*|no more|up to|maximum|between|from|through|inclusive|range)\b",
     r"\geq": r"\b(?:least|greater|no less|no fewer|not less|minimum|non-?negative|up|starting)\b",
     r"\neq": r"\b(?:not|distinct|different|other|non-?zero|unequal|except)\b",
     r"\cdot": r"\b(?:times|by|product|multipl\w+)\b",
@@ -583,7 +586,7 @@ def _variables(pair: CheckInput) -> str | None:
 # ---- Answers and solutions ------------------------------------------------------------------------------------------
 
 _ANSWER_GIVEN = re.compile(
-    r"\\boxed|\\fbox|####|(?i:\b(?:the |final |correct |right )*answer\s*(?:is|was|=|:|equals|comes|would be|will be)\s*(?![?_])"
+    r"\\boxed|\\fbox|####|(?i:\banswer ?(?:is|was|=|:|equals|comes|would be|will be)\b(?! ?[?_])|\banswer ?[=:](?! ?[?_])"
     r"|\b(?:result|total|solution) (?:is|=|equals) (?:\\?\$ ?)*-?\d|\bshow that (?:it|the answer|this) (?:is|equals)"
     r"|\b(?:hint|note that the answer|which (?:comes|amounts) to)\b)"
 )
@@ -659,7 +662,8 @@ def _solution(pair: CheckInput) -> str | None:
 # ---- The question ---------------------------------------------------------------------------------------------------
 
 _ASKS = re.compile(
-    r"\?|(?i:\b(?:find|determine|calculate|compute|evaluate|what|which|how (?:many|much|long|far|old|fast|often|tall|big)"
+    r"\?|(?i:\b(?:find|determine|calculate|compute|evaluate|what|which"
+    r"|how (?:many|much|long|far|old|fast|often|tall|big)"
     r"|express|simplify|solve|count|give|state|list|work out|figure out|identify|name|write|convert|factor|expand"
     r"|estimate|prove|show|enter|graph|compare|select|choose|fill|ascertain|establish|deduce|tell|report|round|locate"
     r"|specify|obtain|provide|derive|who|when|where)\b)|_{3,}"

@@ -57,13 +57,11 @@ _ENVIRONMENT = re.compile(r"\\(?P<which>begin|end)\s*\{(?P<name>[a-z]+)\*?\}(?:\
 _DISPLAY = frozenset(["align", "equation", "gather", "multline", "eqnarray", "alignat", "flalign", "aligned", "split"])
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\.\d+|\S", re.DOTALL)
 
-GREEK = frozenset(
-    rf"\{name}"
-    for name in (
-        "alpha beta gamma delta epsilon varepsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau phi varphi "
-        "chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell"
-    ).split()
-)
+GREEK = frozenset([
+    r"\alpha", r"\beta", r"\gamma", r"\delta", r"\epsilon", r"\varepsilon", r"\zeta", r"\eta", r"\theta", r"\iota",
+    r"\kappa", r"\lambda", r"\mu", r"\nu", r"\xi", r"\rho", r"\sigma", r"\tau", r"\phi", r"\varphi", r"\chi", r"\psi",
+    r"\omega", r"\Gamma", r"\Delta", r"\Theta", r"\Lambda", r"\Xi", r"\Sigma", r"\Phi", r"\Psi", r"\Omega", r"\ell",
+])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,8 @@ def tokens_of(body: str) -> tuple[str, ...]:
     )
     body = _FONT.sub(" ", _SIGN.sub(lambda sign: _SPELLINGS[sign[0]], body))
     body = re.sub(r"(?<=\d)(?:\{,\}|,\\!\s*|,)(?=\d{3}(?!\d))", "", body)
-    found = (_SAME_COMMAND.get(token, token) for token in _TOKEN.findall(body))
+    written: list[str] = _TOKEN.findall(body)
+    found = [_SAME_COMMAND.get(token, token) for token in written]
     return tuple(token for token in found if token not in _NO_MEANING)
 
 

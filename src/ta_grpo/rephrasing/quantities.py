@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-_UNITS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_UNITS = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+]  # fmt: skip
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 CARDINALS = {name: value for value, name in enumerate(_UNITS)} | {
     name: 10 * value for value, name in enumerate(_TENS, 2)
 }
@@ -33,17 +33,17 @@ _PARTS = {
 }  # fmt: skip
 _PART_NAMES = _PARTS | {f"{name}s": value for name, value in _PARTS.items()} | {"half": 2, "halves": 2}
 _MULTIPLES = {
-    **dict.fromkeys("twice double doubled doubles doubling twofold".split(), 2),
-    **dict.fromkeys("thrice triple tripled triples tripling threefold".split(), 3),
-    **dict.fromkeys("quadruple quadrupled quadruples fourfold".split(), 4),
-    **dict.fromkeys("dozen dozens".split(), 12),
-    **dict.fromkeys("half halved halve halving halfway".split(), Fraction(1, 2)),
+    **dict.fromkeys(["twice", "double", "doubled", "doubles", "doubling", "twofold"], 2),
+    **dict.fromkeys(["thrice", "triple", "tripled", "triples", "tripling", "threefold"], 3),
+    **dict.fromkeys(["quadruple", "quadrupled", "quadruples", "fourfold"], 4),
+    **dict.fromkeys(["dozen", "dozens"], 12),
+    **dict.fromkeys(["half", "halved", "halve", "halving", "halfway"], Fraction(1, 2)),
 }
 _LOOSE_VALUES = {
-    **dict.fromkeys("one single once first initial initially sole solo".split(), 1),
-    **dict.fromkeys("both pair pairs couple twin twins duo either".split(), 2),
-    **dict.fromkeys("trio triplet triplets".split(), 3),
-    **dict.fromkeys("no none nothing zero never".split(), 0),
+    **dict.fromkeys(["one", "single", "once", "first", "initial", "initially", "sole", "solo"], 1),
+    **dict.fromkeys(["both", "pair", "pairs", "couple", "twin", "twins", "duo", "either"], 2),
+    **dict.fromkeys(["trio", "triplet", "triplets"], 3),
+    **dict.fromkeys(["no", "none", "nothing", "zero", "never"], 0),
     "decade": 10,
     "century": 100,
 }
@@ -159,7 +159,7 @@ def _read(text: str, pieces: list[_Piece], position: int) -> tuple[int, Mention 
     last = pieces[position + length - 1]
     written = text[piece.start : last.end]
     if following and _joined(text, last, following):
-        if following.percent or following.word in ("percent", "per") and _is_percent(pieces, position + length):
+        if following.percent or (following.word in ("percent", "per") and _is_percent(pieces, position + length)):
             return length + 1, Mention((value, value / 100), written)
         is_word = piece.value is None
         part = _PART_NAMES.get(following.word)

@@ -19,7 +19,7 @@ from ta_grpo.rephrasing.checks import check_rephrasing, figures_of
 from ta_grpo.rephrasing.names import MEN, WOMEN
 from ta_grpo.rephrasing.records import Proposal
 
-MAX_CHARACTERS = 20_000
+MAX_CHARACTERS = 10_000
 """Longer texts are no question that rules are made for; none is proposed."""
 
 
@@ -44,7 +44,7 @@ def rule_rephrasings(
     if count < 0:
         raise UserError(f"count must be at least 0; got {count}")
     accepted: list[Proposal] = []
-    if count == 0 or len(question) > MAX_CHARACTERS:
+    if count == 0 or not question.strip() or len(question) > MAX_CHARACTERS:
         return accepted
     rng = Random(f"{seed} {question}")
     for name, text in _in_turns({name: RULES[name](question, answer, rng) for name in names}):
@@ -91,14 +91,19 @@ def masked(text: str) -> str:
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, outer blanks removed; full stops in formulas and abbreviations end none."""
-    hidden = masked(text)
-    found, start = [], 0
+    starts = sentence_starts(masked(text))
+    ends = [*starts[1:], len(text)]
+    found = [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+    return [sentence for sentence in found if sentence]
+
+
+def sentence_starts(hidden: str) -> list[int]:
+    """Where the sentences of a masked text begin."""
+    starts = [0]
     for end in _END.finditer(hidden):
-        if _ABBREVIATION.search(hidden[start : end.end()]):
-            continue
-        found.append(text[start : end.end()].strip())
-        start = end.end()
-    return [sentence for sentence in [*found, text[start:].strip()] if sentence]
+        if not _ABBREVIATION.search(hidden, max(starts[-1], end.start() - 8), end.end()):
+            starts.append(len(hidden) - len(hidden[end.end() :].lstrip()))
+    return starts
 
 
 def _parts(question: str) -> tuple[list[str], str] | None:
@@ -138,13 +143,20 @@ _NOUN = (
     r"degree|slope|radius|diameter|circumference|measure|coefficient|quotient|digit|constant|result)\b"
 )
 _WHAT_IS = re.compile(rf"^What (?:is|are) (?P<what>{_NOUN}[^?]*|{_MASK}+)\?(?P<rest>.*)$", re.DOTALL)
-_MID_WHAT_IS = re.compile(rf"^(?P<given>(?:If|Given|When|Suppose)\b[^?]*), what is (?P<what>{_NOUN}[^?]*)\?$", re.DOTALL)
+_MID_WHAT_IS = re.compile(
+    rf"^(?P<given>(?:If|Given|When|Suppose)\b[^?]*), what is (?P<what>{_NOUN}[^?]*)\?$", re.DOTALL
+)
 _COUNT_IN = re.compile(
-    r"^How many (?P<what>(?:[a-z-]+ ){0,4}[a-z-]+) are(?: there)? (?P<where>(?:in|on|at|among|between) [^?]*)\?(?P<rest>.*)$",
+    r"^How many (?!more|fewer|less|of\b|total)(?P<what>(?:[a-z-]+ ){0,4}[a-z-]+) are(?: there)? "
+    r"(?P<where>(?:in|on|at|among|between) [^?]*)\?(?P<rest>.*)$",
     re.DOTALL,
 )
 _FIND_THE = re.compile(
     rf"^(?:Find|Determine|Calculate|Compute) (?P<what>{_NOUN}[^.]*?|{_MASK}+)\.(?P<rest>.*)$", re.DOTALL
+)
+_TURNABLE = re.compile(
+    r"(?:What (?:is|are)|How many|If|Given|When|Suppose|Find|Determine|Calculate|Compute|Evaluate|Simplify|Solve"
+    r"|Express)\b"
 )
 _SEVERAL = re.compile(r"\band\b|\bor\b|;|\ball\b|,")
 _SYNONYMS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -160,21 +172,19 @@ _SYNONYMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"\bpurchased\b", ("bought",)),
     (r"\bkids\b(?!['’])", ("children",)),
     (r"\btwice as (?=many|much|old|long|tall|fast)", ("two times as ",)),
-    (r"\bis equal to\b", ("equals",)),
+    (r"\bis equal to\b(?! or\b)", ("equals",)),
     (r"\bhow much money\b", ("what amount of money",)),
     (r"\bExpress your answer\b", ("Give your answer", "Write your answer")),
     (r"\bGive your answer\b", ("Express your answer", "Write your answer")),
-    (r"\bsatisfying\b", ("that satisfy",)),
     (r"^Suppose(?= that\b| [A-Z$" + _MASK + r"])", ("Assume",)),
     (r"\bGiven that\b", ("Assuming that",)),
-    (r"\bThere are\b(?= \d)", ("We have",)),
 )  # fmt: skip
 _PREFIXES = (
     "Solve the following problem.",
     "Consider this problem and work out what is asked.",
     "Here is a problem to solve.",
     "Read the problem below and answer it.",
-    "Think about the following situation.",
+    "Here is a question for you.",
     "Please answer the question below.",
 )
 
@@ -198,8 +208,7 @@ def wording(question: str, answer: str, rng: Random) -> Iterator[str]:
 def _turned(question: str, rng: Random) -> Iterator[str]:
     """The question with its asking sentence turned round or led by another verb."""
     hidden = masked(question)
-    starts = [0, *(end.end() + len(hidden[end.end() :]) - len(hidden[end.end() :].lstrip()) for end in _END.finditer(hidden))]
-    asking = [start for start in starts if re.match(r"What (?:is|are)\b|How many\b|If\b|Given\b|When\b|Suppose\b", hidden[start:]) or _COMMAND.match(hidden[start:])]  # noqa: E501
+    asking = [start for start in sentence_starts(hidden) if _TURNABLE.match(hidden[start:])]
     if len(asking) != 1 or hidden.count("?") > 1:
         return
     start = asking[0]
@@ -222,6 +231,8 @@ def _new_questions(sentence: str, hidden: str, verbs: Sequence[str]) -> Iterator
             f"{verb} the number of {shown(how, 'what')} {shown(how, 'where')}.{shown(how, 'rest')}" for verb in verbs
         )
     elif find := _FIND_THE.match(hidden):
+        if _ABBREVIATION.search(hidden[: find.end("what") + 1]):
+            return
         if not _SEVERAL.search(find["what"]) and not re.search(r"\b(?:that|if|when|given)\b", find["what"]):
             yield f"What is {shown(find, 'what')}?{shown(find, 'rest')}"
         written = hidden.split(" ", 1)[0]
@@ -262,8 +273,8 @@ def layout(question: str, answer: str, rng: Random) -> Iterator[str]:
 # ---- Order ----------------------------------------------------------------------------------------------------------
 
 _IF = re.compile(
-    r"^(?P<word>If|Given that|When) (?P<condition>[^?]*), (?P<asked>(?:how|what|which|find|determine|compute|calculate)\b"
-    r"[^?,]*)(?P<end>[?.])$",
+    r"^(?P<word>If|Given that|When) (?P<condition>[^?]*), "
+    r"(?P<asked>(?:how|what|which|find|determine|compute|calculate)\b[^?,]*)(?P<end>[?.])$",
     re.DOTALL,
 )
 _REFERS = re.compile(
@@ -278,6 +289,10 @@ _PRONOUN = re.compile(
     re.IGNORECASE,
 )
 
+# In front of the story, these words would point at nothing.
+_POINTS_UP = re.compile(r"\b(?:this|these|those|such|above|then|therefore|thus|former|latter)\b", re.IGNORECASE)
+_PERSON = re.compile(r"\b(?:he|she|him|her|his|hers|himself|herself)\b", re.IGNORECASE)
+
 
 def order(question: str, answer: str, rng: Random) -> Iterator[str]:
     """What is asked comes first, or a condition behind the question, or two facts that do not refer change places."""
@@ -290,15 +305,17 @@ def order(question: str, answer: str, rng: Random) -> Iterator[str]:
             f"To answer: {asked}\n\nInformation needed: {story}",
             f"{asked}\n\nUse these facts: {story}",
         ]
-        yield from rng.sample(forms, len(forms))
-        if swapped := _swapped(facts):
+        if not _POINTS_UP.search(masked(asked)) and not re.search(r"\b(?:above|below|following)\b", masked(story)):
+            yield from rng.sample(forms, len(forms))
+        swapped = None if _PERSON.search(masked(asked)) else _swapped(facts)
+        if swapped:
             yield " ".join([*swapped, asked])
     if turned := _condition_behind(question):
         yield turned
 
 
 def _condition_behind(question: str) -> str | None:
-    """"If A, what is B?" as "What is B if A?", unless B refers to A by a pronoun."""
+    """ "If A, what is B?" as "What is B if A?", unless B refers to A by a pronoun."""
     if figures_of(question) or _has_options(question):
         return None
     *before, last = sentences(question)
@@ -320,9 +337,9 @@ def _swapped(facts: Sequence[str]) -> list[str] | None:
             continue
         shared = set(_letters(one)) & set(_letters(other))
         names = set(re.findall(r"(?<!^)\b[A-Z][a-z]+", one)) & set(re.findall(r"\b[A-Z][a-z]+", other))
-        if shared or names or index and _REFERS.search(masked(facts[index - 1])):
+        if shared or names or (index and _REFERS.search(masked(facts[index - 1]))):
             continue
-        if any(_PRONOUN.search(masked(fact)) for fact in facts[index + 2 : index + 3]):
+        if any(_PRONOUN.search(masked(fact)) for fact in facts[index + 2 :]):
             continue
         return [*facts[:index], other, one, *facts[index + 2 :]]
     return None
@@ -334,7 +351,9 @@ def _letters(text: str) -> list[str]:
 
 # ---- Setting: people ------------------------------------------------------------------------------------------------
 
-_ABOUT_NAMES = re.compile(r"\b(?:letters?|alphabet\w*|names?|spell\w*|initials?|vowels?|consonants?|anagrams?|rhym\w*)\b", re.I)
+_ABOUT_NAMES = re.compile(
+    r"\b(?:letters?|alphabet\w*|names?|spell\w*|initials?|vowels?|consonants?|anagrams?|rhym\w*)\b", re.I
+)
 _TIMES = r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|January|February|March|April|May|June|July|August|September|October|November|December"  # noqa: E501
 _GROUP = {name: group for group in (WOMEN, MEN) for name in group}
 
@@ -350,6 +369,7 @@ def setting(question: str, answer: str, rng: Random) -> Iterator[str]:
     if any(name.casefold() in answer.casefold() for name in present) or _short_forms(present, hidden):
         return
     initials = set(re.findall(r"(?<![A-Za-z'’\\])[A-Z](?![A-Za-z'’])", question)) - {"I", "A"}
+    initials.update(word[0] for word in re.findall(r"\b[A-Z]{2,3}\b", hidden))
     if initials & {name[0] for name in present}:
         return
     for _ in range(4):
@@ -358,7 +378,9 @@ def setting(question: str, answer: str, rng: Random) -> Iterator[str]:
             free = [
                 other
                 for other in _GROUP[name]
-                if other not in used and other not in new_names.values() and not _alike(other, [*used, *new_names.values()])
+                if other not in used
+                and other not in new_names.values()
+                and not _alike(other, [*used, *new_names.values()])
             ]
             new_names[name] = rng.choice(free)
         yield _rename_words(question, hidden, new_names)
@@ -381,7 +403,26 @@ def _stands_alone(name: str, hidden: str) -> bool:
 
 
 _TITLES = frozenset(
-    "Saint San Santa King Queen Prince Princess Lord Lady Sir Uncle Aunt Miss Coach Lake Mount Mister Captain".split()
+    [
+        "Saint",
+        "San",
+        "Santa",
+        "King",
+        "Queen",
+        "Prince",
+        "Princess",
+        "Lord",
+        "Lady",
+        "Sir",
+        "Uncle",
+        "Aunt",
+        "Miss",
+        "Coach",
+        "Lake",
+        "Mount",
+        "Mister",
+        "Captain",
+    ]
 )
 
 
@@ -389,10 +430,10 @@ def _short_forms(present: Sequence[str], hidden: str) -> bool:
     """Whether a name and its short form may be one person: Tim and Timothy, Dan and Daniel."""
     words = set(re.findall(r"\b[A-Z][a-z]+", hidden))
     return any(
-        word != name and (word.startswith(name[:3]) or name.startswith(word) and len(word) > 1)
+        word != name and (word.startswith(name[:3]) or (name.startswith(word) and len(word) > 1))
         for name in present
         for word in words
-        if word in _GROUP or len(word) <= 5 and word.startswith(name[:3])
+        if word in _GROUP or (len(word) <= 5 and word.startswith(name[:3]))
     )
 
 
@@ -411,8 +452,9 @@ def _rename_words(question: str, hidden: str, new_names: Mapping[str, str]) -> s
 
 # ---- Variables ------------------------------------------------------------------------------------------------------
 
-_RENAMABLE = "abcknmpqrstuvwxyz"
-_FRESH = {"integers": "kmnrspqt", "others": "uvwtsrpqxyzab"}
+_RENAMABLE = "abckmnpqrstuvwxyz"
+# A letter becomes one that is used for the same sort of thing: integers, or any numbers.
+_FRESH = ("kmnpqrst", "abcuvwxyzpqrst")
 _FIXED_MEANING = re.compile(
     r"axis|axes|coordinate|intercept|\bplane\b|graph|quadrant|parabola|ellipse|hyperbola|polar|integral|derivative|"
     r"alphabet|\bletters?\b|\bbase\b|\\int|\\frac\{d|\\overline|\\partial|\bline\b|circle|triangle|polygon|angle|"
@@ -446,13 +488,15 @@ def variables(question: str, answer: str, rng: Random) -> Iterator[str]:
         return
     if (prose - {"a", "A", "I"}) & used:
         return
-    kind = "integers" if set(present) <= set("nmk") else "others"
-    free = [letter for letter in _FRESH[kind] if letter not in used | prose]
     for _ in range(3):
-        if len(free) >= len(present):
-            start = rng.randrange(len(free) - len(present) + 1)
-            new = dict(zip(present, free[start : start + len(present)], strict=True))
-            yield _rename_letters(question, spans, new)
+        new: dict[str, str] = {}
+        for letter in present:
+            like = next(letters for letters in _FRESH if letter in letters)
+            free = [other for other in like if other not in used | prose | set(new.values())]
+            if not free:
+                return
+            new[letter] = rng.choice(free)
+        yield _rename_letters(question, spans, new)
 
 
 def _is_unit(letter: str, bodies: Sequence[str]) -> bool:
