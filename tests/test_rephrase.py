@@ -580,3 +580,22 @@ def test_the_hub_gets_the_file_and_a_card(tmp_path, endpoint, capsys, monkeypatc
     assert code == 2
     assert "no network" in err
     assert "--resume" in err
+
+
+def test_an_interrupted_verb_ends_with_130_and_goes_on(tmp_path, endpoint):
+    endpoint.delay = 0.05
+    source = write(tmp_path / "questions.jsonl", questions(30))
+    command = [sys.executable, "-m", "ta_grpo.cli", "rephrase", str(source), "-o", str(tmp_path / "out.jsonl")]
+    command += ["--model", "m", "--base-url", endpoint.url, "--concurrency", "4"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while len(endpoint.answered) < 40:
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "never retrieved" not in err
+    endpoint.delay = 0.0
+    assert subprocess.run([*command, "--resume"], capture_output=True, check=False).returncode == 0
+    assert len(endpoint.answered) <= 210 + 4

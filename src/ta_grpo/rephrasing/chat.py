@@ -179,8 +179,13 @@ class Chat:
         if key not in self._under_way:
             task = asyncio.ensure_future(self._fetch(key, request))
             self._under_way[key] = task
-            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+            task.add_done_callback(lambda done: self._ended(key, done))
         return await asyncio.shield(self._under_way[key])
+
+    def _ended(self, key: str, task: asyncio.Task[Reply]) -> None:
+        self._under_way.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # nobody waits for it where the run was interrupted
 
     def disown(self, reply: Reply) -> None:
         """Let no other job use a reply."""

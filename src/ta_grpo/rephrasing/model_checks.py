@@ -15,7 +15,7 @@ from .transformations import Prompts, read_reply
 SOLVER_CHECK, JUDGE_CHECK = "solver", "judge"
 _SOLVER_TEMPLATE = "solver/1"
 # An empty, cut off or shapeless reply is asked for again this often in all.
-_TRIES = 3
+TRIES = 3
 _SAME, _DIFFERENT = "SAME", "DIFFERENT"
 
 
@@ -54,7 +54,7 @@ class Solver:
 
     async def _answer(self, prompt: Messages, number: int) -> Reply:
         reply = Reply("")
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             reply = await self.chat.ask(self.model, prompt, _SOLVER_TEMPLATE, f"{number}.{attempt}")
             if not reply.problem:
                 break
@@ -79,7 +79,7 @@ class Judge:
     async def _verdict(self, first: str, second: str, order: str) -> Rejection | None:
         prompt = self.prompts.judge(first, second)
         messages = [{"role": "user", "content": prompt.text}]
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             reply = await self.chat.ask(self.model, messages, prompt.template, str(attempt))
             verdict = None if reply.problem else read_reply(reply.text, prompt.tag)
             word = verdict.strip(" .*").upper() if isinstance(verdict, str) else ""
@@ -88,7 +88,7 @@ class Judge:
             if word == _DIFFERENT:
                 return Rejection(JUDGE_CHECK, f"{self.model} calls it a different problem ({order})")
             self.chat.disown(reply)
-        return Rejection(JUDGE_CHECK, f"{self.model} gave no verdict in {_TRIES} tries ({order})")
+        return Rejection(JUDGE_CHECK, f"{self.model} gave no verdict in {TRIES} tries ({order})")
 
 
 def _majority(completions: Sequence[str]) -> tuple[str | None, int]:
