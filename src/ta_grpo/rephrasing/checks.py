@@ -586,7 +586,8 @@ def _variables(pair: CheckInput) -> str | None:
 # ---- Answers and solutions ------------------------------------------------------------------------------------------
 
 _ANSWER_GIVEN = re.compile(
-    r"\\boxed|\\fbox|####|(?i:\banswer ?(?:is|was|=|:|equals|comes|would be|will be)\b(?! ?[?_])|\banswer ?[=:](?! ?[?_])"
+    r"\\boxed|\\fbox|####"
+    r"|(?i:\banswer ?(?:is|was|equals|comes|would be|will be)\b(?! ?[?_])|\banswer ?[=:](?! ?[?_])"
     r"|\b(?:result|total|solution) (?:is|=|equals) (?:\\?\$ ?)*-?\d|\bshow that (?:it|the answer|this) (?:is|equals)"
     r"|\b(?:hint|note that the answer|which (?:comes|amounts) to)\b)"
 )

@@ -26,7 +26,7 @@ MAX_CHARACTERS = 10_000
 def rule_rephrasings(
     question: str, count: int, answer: str = "", transformations: Sequence[str] | None = None, seed: int = 0
 ) -> list[Proposal]:
-    """At most ``count`` rephrasings, each accepted by the checks; the transformations take turns.
+    """At most ``count`` rephrasings, each accepted by the checks; the transformations take turns, in random order.
 
     Args:
         question: the question's text.
@@ -47,7 +47,9 @@ def rule_rephrasings(
     if count == 0 or not question.strip() or len(question) > MAX_CHARACTERS:
         return accepted
     rng = Random(f"{seed} {question}")
-    for name, text in _in_turns({name: RULES[name](question, answer, rng) for name in names}):
+    proposals = {name: RULES[name](question, answer, rng) for name in rng.sample(names, len(names))}
+    weakest = (("wording", text) for text in introduced(question, rng) if "wording" in names)
+    for name, text in itertools.chain(_in_turns(proposals), weakest):
         siblings = [proposal.text for proposal in accepted]
         if not check_rephrasing(question, text, answer, siblings):
             accepted.append(Proposal(text, name))
@@ -190,17 +192,19 @@ _PREFIXES = (
 
 
 def wording(question: str, answer: str, rng: Random) -> Iterator[str]:
-    """Questions as commands and commands as questions, other words for the same, a sentence in front."""
-    prefixes = rng.sample(_PREFIXES, len(_PREFIXES))
-    turned = list(_turned(question, rng))
-    other_words = _other_words(question, rng)
-    for text in turned:
+    """Questions as commands and commands as questions, and other words for the same."""
+    for text in _turned(question, rng):
         yield _other_words(text, rng)
-    if other_words != question:
-        yield other_words
-    if not figures_of(question):
-        for prefix, text in zip(prefixes, itertools.cycle([*turned, other_words]), strict=False):
-            yield f"{prefix} {text}"
+    if (text := _other_words(question, rng)) != question:
+        yield text
+
+
+def introduced(question: str, rng: Random) -> Iterator[str]:
+    """A sentence in front that changes nothing: the weakest rule, for when no other is left."""
+    prefixes = rng.sample(_PREFIXES, len(_PREFIXES))
+    texts = [*_turned(question, rng), _other_words(question, rng)]
+    for prefix, text in zip(prefixes, itertools.cycle(texts), strict=False):
+        yield f"{prefix} {text}"
     for prefix in prefixes:
         yield f"{prefix}\n\n{question}"
 
