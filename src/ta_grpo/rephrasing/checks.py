@@ -279,14 +279,15 @@ _STOP_WORDS = {
     "Dutch": "het een hoeveel van en is dat voor met als elke heeft zijn wat op niet hij zij de er worden",
 }
 _STOP_SETS = {language: frozenset(words.split()) for language, words in _STOP_WORDS.items()}
+# A single Greek or Cyrillic letter is a sign, not a word.
 _SCRIPTS = (
-    ("Latin", re.compile("[A-Za-zÀ-ɏ]")),
-    ("Greek", re.compile("[Ͱ-Ͽ]")),
-    ("Cyrillic", re.compile("[Ѐ-ӿ]")),
-    ("Arabic", re.compile("[؀-ۿ]")),
-    ("Devanagari", re.compile("[ऀ-ॿ]")),
-    ("Chinese or Japanese", re.compile("[぀-ヿ㐀-鿿]")),
-    ("Korean", re.compile("[가-힯]")),
+    ("Latin", re.compile("[A-Za-zÀ-ɏ]+")),
+    ("Greek", re.compile("[Ͱ-Ͽ]{2,}")),
+    ("Cyrillic", re.compile("[Ѐ-ӿ]{2,}")),
+    ("Arabic", re.compile("[؀-ۿ]{2,}")),
+    ("Devanagari", re.compile("[ऀ-ॿ]{2,}")),
+    ("Chinese or Japanese", re.compile("[぀-ヿ㐀-鿿]+")),
+    ("Korean", re.compile("[가-힯]+")),
 )
 _MIN_WORDS = 8
 
@@ -295,7 +296,7 @@ def _language(pair: CheckInput) -> str | None:
     before, after = _scripts(pair.original), _scripts(pair.rephrasing)
     total = sum(after.values())
     for script, count in after.items():
-        if count > 3 and count > 0.1 * total and before[script] <= 0.05 * sum(before.values()):
+        if count > max(3, 0.02 * total) and before[script] <= 0.01 * sum(before.values()):
             return f"{count} of its {total} letters are {script}; the original has {before[script]}"
     language, was = _stop_language(pair.rephrasing), _stop_language(pair.original)
     if language and was and language != was:
@@ -304,7 +305,7 @@ def _language(pair: CheckInput) -> str | None:
 
 
 def _scripts(text: Text) -> Counter[str]:
-    return Counter({name: sum(1 for _ in letters.finditer(text.raw)) for name, letters in _SCRIPTS})
+    return Counter({name: sum(map(len, letters.findall(text.raw))) for name, letters in _SCRIPTS})
 
 
 def _stop_language(text: Text) -> str | None:
