@@ -18,8 +18,9 @@ import pytest
 from rephrasing_endpoint import WORDINGS, failure, good, questions, rephrasing, rephrasing_endpoint, reply, tagged
 from ta_grpo.cli import main
 from ta_grpo.errors import UserError
-from ta_grpo.questions import Question, load_questions
+from ta_grpo.questions import Question, iter_questions, load_questions
 from ta_grpo.rephrasing import rephrase
+from ta_grpo.rephrasing.forecast import forecast
 from ta_grpo.rephrasing.rephrase_settings import RephraseSettings
 from ta_grpo.rephrasing.transformations import TRANSFORMATIONS, Prompts, deal, read_reply
 
@@ -235,6 +236,8 @@ def test_another_job_asks_anew_for_what_was_of_no_use(tmp_path, endpoint):
     assert outcome.report.num_accepted == 1
     outcome = run(tmp_path, endpoint, 1, output=tmp_path / "third.jsonl", **options)
     assert (outcome.report.num_accepted, outcome.spent.calls) == (1, 0)
+    outcome = run(tmp_path, endpoint, 1, output=tmp_path / "other-seed.jsonl", seed=1, **options)
+    assert (outcome.report.num_accepted, outcome.spent.calls) == (1, 1)
 
 
 def test_failures_here_and_there_change_nothing(tmp_path, endpoint):
@@ -303,6 +306,62 @@ def test_rules_need_no_endpoint(tmp_path, monkeypatch):
     assert not (tmp_path / "out.cache.sqlite").exists()
 
 
+def test_rules_need_nothing_but_the_base_install(tmp_path):
+    source = write(tmp_path / "questions.jsonl", questions(2))
+    code = (
+        "import sys\n"
+        "for name in ('openai', 'aiolimiter', 'genai_prices', 'torch', 'datasets', 'huggingface_hub'):\n"
+        "    sys.modules[name] = None\n"
+        "from ta_grpo.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", code, "rephrase", str(source), "-o", str(tmp_path / "out.jsonl"), "-n", "1"]
+    done = subprocess.run([*command, "--rules"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(lines(tmp_path / "out.jsonl")) == 2
+    done = subprocess.run([*command[:-3], str(tmp_path / "new.jsonl")], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pip install 'ta-grpo[endpoint]'" in done.stderr
+
+
+# Reading.
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"question": "a", "answer": 1}\n\n{"question": "b", "answer": "2", "note": [1]}',
+        b'\xef\xbb\xbf{"question": "a", "answer": "1"}\r\n{"question": "b\xe2\x80\xa8c", "answer": "2"}\r\n',
+        b'{"question": "a", "answer": "proof"}\n{"question": "b", "answer": "2", "id": "x"}\n',
+        b'{"question": "a", "answer": "1", "id": "x"}\n{"question": "b", "answer": "2", "id": "x"}\n',
+        b'{"question": "a", "answer": "1"}\n[1]\n{"question": 3, "answer": "2"}\n{"answer": "2"}\n',
+        b'{"question": "a", "answer": "proof"}\n',
+        b'{"problem": "a", "answer": "1"}\n',
+        b"\n\n",
+    ],
+    ids=["numbers", "BOM", "no answer", "id twice", "bad rows", "no answers", "no column", "empty"],
+)
+def test_questions_read_one_by_one_are_those_read_at_once(tmp_path, content):
+    path = tmp_path / "q.jsonl"
+    path.write_bytes(content)
+    try:
+        expected = list(load_questions(path))
+    except UserError as error:
+        with pytest.raises(UserError) as caught:
+            list(iter_questions(path))
+        told = [re.sub(r"is the id of .*", "", str(each)) for each in (caught.value, error)]
+        assert told[0] == told[1]
+    else:
+        assert list(iter_questions(path)) == expected
+
+
+def test_a_line_that_is_not_utf8_is_a_bad_row(tmp_path):
+    path = tmp_path / "q.jsonl"
+    path.write_bytes(b'{"question": "a", "answer": "1"}\n{"question": "\xff", "answer": "1"}\n')
+    with pytest.raises(UserError, match="line 2: byte 14 is not UTF-8"):
+        list(iter_questions(path))
+
+
 # Interruptions.
 
 
@@ -344,6 +403,9 @@ def test_a_failed_run_goes_on_and_pays_for_nothing_twice(tmp_path, endpoint):
     endpoint.behaviour = good
     with pytest.raises(UserError, match="add --resume"):
         run(tmp_path, endpoint, 8)
+    written = len(lines(tmp_path / "out.partial.jsonl"))
+    settings = RephraseSettings(output=tmp_path / "out.jsonl", model="m", base_url=endpoint.url, resume=True)
+    assert forecast(tmp_path / "questions.jsonl", settings).calls == 7 * (8 - written) > 0
     outcome = run(tmp_path, endpoint, 8, resume=True)
     assert (tmp_path / "out.jsonl").read_bytes() == (whole / "out.jsonl").read_bytes()
     assert len(endpoint.answered) == paid == outcome.spent.calls

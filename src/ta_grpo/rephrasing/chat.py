@@ -32,8 +32,8 @@ _FIRST_WAIT, _LONGEST_OWN_WAIT, _LONGEST_TOLD_WAIT = 0.5, 30.0, 600.0
 # So many requests refused in a row (HTTP 400) are a wrong setting, and not a matter of one question.
 _REFUSALS_IN_A_ROW = 10
 _RETRIED_STATUSES = frozenset([408, 409, 425, 429])
-# Characters of a token, at least, in the text of this field; decides nothing but limits and forecasts.
-_CHARACTERS_A_TOKEN = 3
+# Bytes of a token, rather fewer than there are; decides nothing but limits and forecasts.
+_BYTES_A_TOKEN = 3
 
 Messages = Sequence[Mapping[str, str]]
 
@@ -352,7 +352,7 @@ class _NoCompletionError(Exception):
 
 def estimated_tokens(text: str) -> int:
     """About how many tokens a text is, rather more than fewer."""
-    return math.ceil(len(text) / _CHARACTERS_A_TOKEN)
+    return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_A_TOKEN)
 
 
 def _told_wait(headers: Mapping[str, str], now: float) -> float | None:

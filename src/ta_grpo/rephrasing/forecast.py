@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..questions import Question
+from ..rundir import iter_jsonl
 from .chat import estimated_tokens
 from .job import Job
 from .model_checks import TRIES
@@ -49,7 +51,9 @@ class _Calls:
 
 
 def forecast(questions: str | os.PathLike[str] | Iterable[Question], settings: RephraseSettings) -> Forecast:
-    """What ``rephrase`` would ask for; nothing is touched.
+    """What ``rephrase`` would ask for, with ``resume`` for the rest of the questions; nothing is touched.
+
+    Replies in the cache are not counted off.
 
     Raises:
         UserError: as ``rephrase`` for what it can tell beforehand.
@@ -58,7 +62,8 @@ def forecast(questions: str | os.PathLike[str] | Iterable[Question], settings: R
     job.check()
     count = missing = calls = calls_at_most = tokens_in = tokens_out = longest_out = 0
     cost = cost_at_most = 0.0
-    for question in job.questions():
+    finished = sum(1 for _ in iter_jsonl(job.partial)) if settings.resume else 0
+    for question in itertools.islice(job.questions(), finished, None):
         count += 1
         missing += max(0, settings.num_rephrasings - len(question.rephrasings))
         for kind in _calls(job, question):

@@ -161,7 +161,8 @@ async def _rephrased(job: Job, chat: Chat | None, question: Question) -> dict[st
 
 async def _ask(job: Job, chat: Chat, slot: Slot) -> Reply:
     slot.attempts += 1
-    attempt = f"{slot.number}.{slot.attempts}"
+    # Another seed asks for other samples, and so does another place among the rephrasings.
+    attempt = f"{job.settings.seed}.{slot.number}.{slot.attempts}"
     return await chat.ask(job.settings.model, slot.messages(), slot.prompt.template, attempt)
 
 
