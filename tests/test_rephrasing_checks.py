@@ -236,6 +236,7 @@ def test_a_rejection_names_the_figures():
         ("x_1 + 2y", [1, 2]),
         ("one hundred", [100]),
         ("a third of it", [1 / 3]),
+        (r"2 1/2, two and a half, 2\frac{1}{2}, 2.5 and 3½", [2.5, 2.5, 2.5, 2.5, 3.5]),
     ],
 )
 def test_numbers_are_read_by_value(text, values):

@@ -73,8 +73,16 @@ class Text:
     @functools.cached_property
     def prose(self) -> str:
         """The text without its formulas, in lower case."""
+        return self._without(self.formulas)
+
+    @functools.cached_property
+    def said(self) -> str:
+        """The text without its formulas of more than one token, in lower case: "$x$ is 3" is said, "$x = 3$" not."""
+        return self._without([formula for formula in self.formulas if len(formula.tokens) > 1])
+
+    def _without(self, formulas: Sequence[mathematics.Formula]) -> str:
         pieces, position = [], 0
-        for formula in self.formulas:
+        for formula in formulas:
             pieces.append(self.without_figures[position : formula.start])
             position = formula.end
         return " ".join([*pieces, self.without_figures[position:]]).casefold()
@@ -205,12 +213,12 @@ def _truncation(pair: CheckInput) -> str | None:
             0, pair.original.without_figures.count(opening) - pair.original.without_figures.count(closing)
         ):
             return f"{opening} without {closing}"
-    if _stray_dollar(pair.rephrasing) and not _stray_dollar(pair.original):
-        return "a dollar sign opens a formula that is not closed"
+    if _stray_dollar(pair):
+        return "a dollar sign opens or closes no formula"
     return None
 
 
-_LISTED = re.compile(r"(?:(?<=\s)|^)(?:\d{1,2}|[A-Za-z])\)(?=\s)|[:;]-?[()]|\\[\[\](){}]|[\[(][^\[\]()$]{0,60}[\])]")
+_LISTED = re.compile(r"(?:(?<=\s)|^)(?:\d{1,2}|[A-Za-z])\)(?=\s)|[:;]-?[()]|\\[\[\](){}]|[\[(][^\[\](){}$]{0,60}[\])]")
 
 
 def _without_faces(text: str) -> str:
@@ -218,8 +226,11 @@ def _without_faces(text: str) -> str:
     return _LISTED.sub(" ", text)
 
 
-def _stray_dollar(text: Text) -> bool:
-    return re.search(r"(?<![\\\w])\$(?![\d.\s])(?=[a-z\\({|-])", text.prose) is not None
+def _stray_dollar(pair: CheckInput) -> bool:
+    """Whether a dollar sign opens or closes nothing, in a question whose dollar signs are all those of formulas."""
+    stray = re.compile(r"(?<!\\)\$")
+    delimits = any(pair.original.without_figures.startswith("$", formula.start) for formula in pair.original.formulas)
+    return delimits and not stray.search(pair.original.prose) and bool(stray.search(pair.rephrasing.prose))
 
 
 # ---- Copies, length, language ---------------------------------------------------------------------------------------
@@ -480,8 +491,8 @@ _IN_WORDS: dict[str, str] = {
     r"\geq": r"\b(?:least|greater|no less|no fewer|not less|minimum|non-?negative|up|starting)\b",
     r"\neq": r"\b(?:not|distinct|different|other|non-?zero|unequal|except)\b",
     r"\cdot": r"\b(?:times|by|product|multipl\w+)\b",
-    "+": r"\b(?:plus|sum|add\w*|and|positive|total|increase\w*)\b",
-    "-": r"\b(?:minus|difference|less|subtract\w*|negative|from|to|below|decrease\w*)\b",
+    "+": r"\b(?:plus|sum|add\w*|positive|total|increase\w*)\b",
+    "-": r"\b(?:minus|difference|subtract\w*|negative|below|decrease\w*)\b",
     "/": r"\b(?:over|divided|per|quotient|ratio|half|third|quarter|to|by)\b",
     r"\frac": r"\b(?:over|divided|quotient|ratio|half|third|quarter|\d+/\d+|\w+ths?)\b",
     "^": r"\b(?:squared?|cubed?|power|raised|degrees?|square|cube)\b",
@@ -495,7 +506,7 @@ _IN_WORDS: dict[str, str] = {
     r"\equiv": r"\bcongruent\b",
     r"\perp": r"\bperpendicular\b",
     r"\parallel": r"\bparallel\b",
-    "(": "", ")": "", "|": r"\babsolute|magnitude|distance\b", ":": r"\b(?:ratio|to)\b",
+    "|": r"\babsolute|magnitude|distance\b", ":": r"\b(?:ratio|to)\b",
 }  # fmt: skip
 _SHORT = 5
 
@@ -503,14 +514,20 @@ _SHORT = 5
 def _formulas(pair: CheckInput) -> str | None:
     before = [formula.tokens for formula in pair.original.formulas]
     after = [formula.tokens for formula in pair.rephrasing.formulas]
-    best: str | None = None
-    for renaming in _renamings(before, after):
-        renamed = [tuple(renaming.get(token, token) for token in tokens) for tokens in before]
-        reason = _first_lost(renamed, after, pair.rephrasing) or _first_new(renamed, after, pair.original)
-        if reason is None:
+    first: str | None = None
+    for new_name in _renamings(before, after):
+        old_name = {new: old for old, new in new_name.items()}
+        lost = _not_in(_renamed(before, new_name), after, pair.rephrasing)
+        new = _not_in(_renamed(after, old_name), before, pair.original)
+        if lost is None and new is None:
             return None
-        best = best or reason
-    return best
+        found = f"the formula {lost} is not there as it was" if lost else f"the formula {new} is not in the original"
+        first = first or found
+    return first
+
+
+def _renamed(formulas: Sequence[tuple[str, ...]], names: Mapping[str, str]) -> list[tuple[str, ...]]:
+    return [tuple(names.get(token, token) for token in tokens) for tokens in formulas]
 
 
 def _renamings(before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, ...]]) -> Iterable[dict[str, str]]:
@@ -529,28 +546,42 @@ def _gone_and_new(before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, 
     return [letter for letter in was if letter not in now], [letter for letter in now if letter not in was]
 
 
-def _first_lost(before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, ...]], rephrasing: Text) -> str | None:
-    stream = f" {' '.join(token for tokens in after for token in tokens)} "
-    for tokens in before:
-        if len(tokens) > 1 and f" {' '.join(tokens)} " not in stream and not _may_be_words(tokens, rephrasing):
-            return f"the formula {_shown(tokens)} is not there as it was"
+def _not_in(formulas: Sequence[tuple[str, ...]], others: Sequence[tuple[str, ...]], text: Text) -> str | None:
+    """The first formula that is neither part of the others nor said in the words of their text."""
+    stream = f" {' '.join(token for tokens in others for token in tokens)} "
+    for tokens in formulas:
+        if len(tokens) > 1 and f" {' '.join(tokens)} " not in stream and not _in_words(tokens, text):
+            return _shown(tokens)
     return None
 
 
-def _first_new(before: Sequence[tuple[str, ...]], after: Sequence[tuple[str, ...]], original: Text) -> str | None:
-    stream = f" {' '.join(token for tokens in before for token in tokens)} "
-    for tokens in after:
-        if len(tokens) > 1 and f" {' '.join(tokens)} " not in stream and not _may_be_words(tokens, original):
-            return f"the formula {_shown(tokens)} is not in the original"
-    return None
+def _in_words(tokens: tuple[str, ...], text: Text) -> bool:
+    """Whether the text says a short formula in words: its variables and a word for each sign, close together.
 
-
-def _may_be_words(tokens: tuple[str, ...], text: Text) -> bool:
-    """Whether a short formula can be said in the words of the text. Its numbers and letters are checked elsewhere."""
-    signs = [token for token in tokens if not re.fullmatch(r"[A-Za-z]|\d.*|\.\d+", token)]
-    if len(tokens) > _SHORT or any(sign not in _IN_WORDS and sign not in mathematics.GREEK for sign in signs):
+    Its numbers are left to the check of numbers.
+    """
+    letters = [token for token in tokens if token in mathematics.GREEK or re.fullmatch("[A-Za-z]", token)]
+    signs = [token for token in tokens if token not in letters and not re.fullmatch(r"\d.*|\.\d+", token)]
+    if len(tokens) > _SHORT or not signs or any(sign not in _IN_WORDS for sign in signs):
         return False
-    return all(sign in mathematics.GREEK or re.search(_IN_WORDS[sign], text.lower) for sign in signs)
+    windows = [text.said]
+    if letters:
+        places = itertools.islice(_letter_at(letters[0]).finditer(text.said), _MOST_PLACES)
+        windows = [text.said[max(0, at.start() - _WINDOW) : at.end() + _WINDOW] for at in places]
+    return any(
+        all(_letter_at(letter).search(window) for letter in letters)
+        and all(re.search(_IN_WORDS[sign], window) for sign in signs)
+        for window in windows
+    )
+
+
+_WINDOW = 60
+_MOST_PLACES = 50
+
+
+@functools.lru_cache(maxsize=256)
+def _letter_at(letter: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![A-Za-z\\]){re.escape(letter)}(?![A-Za-z])", re.IGNORECASE)
 
 
 def _shown(tokens: tuple[str, ...]) -> str:

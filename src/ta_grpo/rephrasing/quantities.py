@@ -155,6 +155,11 @@ def _read(text: str, pieces: list[_Piece], position: int) -> tuple[int, Mention 
         value = Fraction(_MULTIPLES[piece.word])
         return 1, Mention(_with_minutes(value, pieces, position + 1), piece.text, word=True)
     length, value = _cardinal(text, pieces, position)
+    more, part = _part_behind(text, pieces, position + length)
+    if part and value.denominator == 1:
+        length, value = length + more, value + part
+        last = pieces[position + length - 1]
+        return length, Mention((value,), text[piece.start : last.end], word=piece.value is None)
     following = pieces[position + length] if position + length < len(pieces) else None
     last = pieces[position + length - 1]
     written = text[piece.start : last.end]
@@ -171,6 +176,22 @@ def _read(text: str, pieces: list[_Piece], position: int) -> tuple[int, Mention 
     if piece.word in ("one", "zero") and length == 1:
         return 1, Mention((value,), written, loose=True, word=True)
     return length, Mention((value,), written, word=piece.value is None)
+
+
+def _part_behind(text: str, pieces: list[_Piece], position: int) -> tuple[int, Fraction | None]:
+    """What makes a mixed number of the number before: ``2 1/2``, ``two and a half``; how many pieces it takes."""
+    behind = pieces[position : position + 3]
+    if not behind or not _joined(text, pieces[position - 1], behind[0]):
+        return 0, None
+    value = behind[0].value
+    if value is not None and 0 < value < 1 and "." not in behind[0].text:
+        return 1, value
+    words = [piece.word for piece in behind]
+    if words[:2] == ["and", "half"]:
+        return 2, Fraction(1, 2)
+    if len(words) == 3 and words[0] == "and" and words[1] in ("a", "one") and words[2] in _PART_NAMES:
+        return 3, Fraction(1, _PART_NAMES[words[2]])
+    return 0, None
 
 
 def _is_percent(pieces: list[_Piece], position: int) -> bool:
