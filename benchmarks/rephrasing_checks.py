@@ -11,7 +11,8 @@ The questions are split in halves by a hash of their id: "tuning" is the half th
 "held out" the other one. Intervals are Wilson's, 95 %; rephrasings of one question are counted as independent.
 
 With ``--questions`` the checks are also run on plain question files (``question, answer``): each question against
-itself in a harmless rewrite, so that false alarms on LaTeX show.
+itself in a harmless rewrite, so that false alarms on LaTeX show; and against rephrasings by rule with one thing in a
+formula changed, where there are formulas. The rules' own yield is printed as well.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from pathlib import Path
 from scipy.stats import binomtest
 
 from ta_grpo.rephrasing.checks import check_rephrasing
+from ta_grpo.rephrasing.formulas import formulas, variables
 from ta_grpo.rephrasing.quantities import CARDINALS
+from ta_grpo.rephrasing.rules import rule_rephrasings
 
 HALVES = ("tuning", "held out")
 
@@ -346,6 +349,61 @@ def false_alarms(path: Path) -> None:
         print(f"  {name:34}{interval(sum(not rejections for rejections in checked), len(rows)):32}{named}")
 
 
+def _another_letter(found: re.Match[str], text: str) -> str | None:
+    letters = {letter for formula in formulas(text) for letter in variables(formula.tokens)} - {found[0]}
+    return min(letters, default=None)
+
+
+_TURNED = {r"\le": r"\ge", r"\ge": r"\le", r"\leq": r"\geq", r"\geq": r"\leq", "<": ">", ">": "<", "+": "-", "-": "+"}
+# What is looked for in a formula, and what is put in its place.
+IN_FORMULAS: dict[str, tuple[str, Callable[[re.Match[str], str], str | None]]] = {
+    "a digit": (r"\d", lambda found, _: str((int(found[0]) + 1) % 10)),
+    "a sign": (r"\+|(?<=[\w)} ])-", lambda found, _: _TURNED[found[0]]),
+    "a relation": (r"\\[lg]eq?(?![a-z])|[<>]", lambda found, _: _TURNED[found[0]]),
+    "an exponent dropped": (r"\^(?:\d|\{[^{}]*\})", lambda *_: ""),
+    "one variable": (r"(?<![A-Za-z\\{])[a-z](?![A-Za-z])", _another_letter),
+    "a function": (r"\\(?:sin|cos|sqrt|log)(?![a-z])", lambda *_: r"\tan"),
+    "a brace lost": (r"\}", lambda *_: ""),
+}
+
+
+def damaged_formulas(path: Path) -> None:
+    """Rephrasings by rule, as they are and with one change in a formula of more than one token."""
+    rows = [json.loads(line) for line in path.open(encoding="utf-8")]
+    rejected: dict[str, list[bool]] = defaultdict(list)
+    found: Counter[int] = Counter()
+    for row in rows:
+        question, answer = row["question"], str(row["answer"])
+        for count in (3, 7):
+            found[count] += len(rule_rephrasings(question, count, answer))
+        for proposal in rule_rephrasings(question, 3, answer):
+            rng = random.Random(f"{proposal.text}")
+            for kind, (pattern, replace) in IN_FORMULAS.items():
+                text = _change_in_formula(proposal.text, pattern, replace, rng)
+                if text is not None and text != proposal.text:
+                    rejected[kind].append(bool(check_rephrasing(question, text, answer, skip=("copy",))))
+    yields = ", ".join(f"{found[count] / len(rows):.2f} of {count}" for count in found)
+    print(f"\n{path.name}: rephrasings by rule, mean a question: {yields}")
+    if rejected:
+        print("with one thing in a formula changed, rejected, %")
+    for kind, outcomes in rejected.items():
+        print(f"  {kind:34}{interval(sum(outcomes), len(outcomes))}")
+
+
+def _change_in_formula(
+    text: str, pattern: str, replace: Callable[[re.Match[str], str], str | None], rng: random.Random
+) -> str | None:
+    spans = [formula for formula in formulas(text) if len(formula.tokens) > 1]
+    places = [
+        place
+        for place in re.finditer(pattern, text)
+        if any(formula.start < place.start() < formula.end for formula in spans)
+    ]
+    place = rng.choice(places) if places else None
+    new = replace(place, text) if place else None
+    return text[: place.start()] + new + text[place.end() :] if place and new is not None else None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rephrasings", type=Path)
@@ -356,6 +414,7 @@ def main() -> None:
     measure([json.loads(line) for line in chosen.rephrasings.open(encoding="utf-8")], chosen.repeats, chosen.show)
     for path in chosen.questions:
         false_alarms(path)
+        damaged_formulas(path)
 
 
 if __name__ == "__main__":
