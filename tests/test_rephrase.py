@@ -215,6 +215,29 @@ def test_what_stays_wrong_is_missing_and_never_padded(tmp_path, endpoint, behavi
     assert outcome.report.rejections[check] >= 12 - 6 * (check == "copy")
 
 
+def test_the_same_text_again_is_no_second_rephrasing(tmp_path, endpoint):
+    endpoint.behaviour = lambda request, number: tagged(request, WORDINGS[0].format(a=11, b=12))
+    outcome = run(tmp_path, endpoint, 1, num_rephrasings=3)
+    (record,) = lines(tmp_path / "out.jsonl")
+    assert len(record["rephrasings"]) == 1
+    assert {r["check"] for slot in record["rephrasing_shortfall"] for r in slot["rejected"]} == {"copy"}
+    assert (outcome.report.missing, outcome.report.rejections["copy"]) == (2, 6)
+
+
+def test_a_reply_of_no_use_is_not_held_up_to_the_model(tmp_path, endpoint):
+    steps = [
+        lambda request: tagged(request, "Tom has 99 apples. How many?"),
+        lambda request: reply("half of it", "length"),
+        good,
+    ]
+    endpoint.behaviour = lambda request, number: steps[number](request)
+    run(tmp_path, endpoint, 1, num_rephrasings=1)
+    assert [len(request["messages"]) for request in endpoint.asked] == [1, 3, 1]
+    (info,) = lines(tmp_path / "out.jsonl")[0]["rephrasing_info"]
+    assert [rejection["check"] for rejection in info["rejected"]][-1] == "truncated"
+    assert info["attempts"] == 3
+
+
 def test_one_request_that_is_not_taken_costs_one_rephrasing(tmp_path, endpoint):
     endpoint.behaviour = lambda request, number: (
         failure(400, "content policy") if "Change the format" in request["messages"][0]["content"] else good(request)
@@ -437,7 +460,7 @@ def test_two_processes_do_not_write_one_file(tmp_path, endpoint):
     import fcntl
 
     with open(tmp_path / "out.partial.jsonl", "ab") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+        fcntl.flock(held, fcntl.LOCK_SH)
         with pytest.raises(UserError, match="another process"):
             run(tmp_path, endpoint, 1)
 
