@@ -1,0 +1,173 @@
+"""Completions of every phrasing of the probe questions, verified and scored under q_n and under q_0 as they come."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from ..questions import Question, question_prompt
+from ..rundir import append_jsonl, iter_jsonl
+from ..sampling import Completion, SamplingSettings, TransformersSampler, plan_batches
+from ..verifier import verify_many
+from .passes import score
+
+if TYPE_CHECKING:
+    from ..sampling import Batch
+
+
+@dataclass(frozen=True)
+class CompletionWithIds(Completion):
+    """A completion with its tokens, the end-of-sequence token included: text may be tokenized in another way."""
+
+    ids: tuple[int, ...] = ()
+
+
+class SamplerWithIds(TransformersSampler):
+    """The only change: completions keep their tokens."""
+
+    def _completion(self, ids: list[int]) -> CompletionWithIds:
+        drawn = super()._completion(ids)
+        return CompletionWithIds(**asdict(drawn), ids=tuple(ids[: drawn.tokens]))
+
+
+@dataclass(frozen=True)
+class Block:
+    """G completions of one question in one phrasing; q_0 has N + 1 blocks."""
+
+    question: Question
+    phrasing: int
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.question.id} (phrasing {self.phrasing}, block {self.number})"
+
+    @property
+    def text(self) -> str:
+        return self.question.rephrasings[self.phrasing - 1] if self.phrasing else self.question.question
+
+
+def blocks_of(questions: Sequence[Question], num_rephrasings: int) -> list[Block]:
+    """N + 1 blocks of the original question and one of each rephrasing, question by question."""
+    return [
+        block
+        for question in questions
+        for block in (
+            *(Block(question, 0, number) for number in range(num_rephrasings + 1)),
+            *(Block(question, phrasing, 0) for phrasing in range(1, num_rephrasings + 1)),
+        )
+    ]
+
+
+def count_completions(num_questions: int, num_rephrasings: int, per_phrasing: int) -> int:
+    """(2 N + 1) * G of each question."""
+    return num_questions * (2 * num_rephrasings + 1) * per_phrasing
+
+
+def probe(
+    model: Any,
+    tokenizer: Any,
+    questions: Sequence[Question],
+    path: Path,
+    *,
+    num_rephrasings: int,
+    settings: SamplingSettings,
+    template: str,
+    conversational: bool,
+    chat_template_kwargs: dict[str, Any],
+    rows_a_pass: int,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Draw, verify and score all completions, appending a batch of lines at a time; whole batches are kept.
+
+    A line: ``id``, ``phrasing``, ``block``, ``sample``, ``completion``, ``tokens``, ``finished``, ``outcome``,
+    ``extracted``, and sums over its tokens: ``logp_sampled`` and ``entropy_sampled`` under the prompt it was sampled
+    from, ``logp_original`` and ``entropy_original`` under q_0.
+
+    Args:
+        settings: ``num_samples`` is G.
+        rows_a_pass: completions of one forward pass.
+
+    Raises:
+        UserError: a prompt that does not fit, or a file that holds other samples.
+    """
+    sampler = SamplerWithIds(model, tokenizer, settings, chat_template_kwargs)
+    blocks = blocks_of(questions, num_rephrasings)
+    names = [block.name for block in blocks]
+    prompts = sampler.prepare({block.name: question_prompt(block.text, template, conversational) for block in blocks})
+    of_question = dict(zip(names, prompts, strict=True))
+    originals = [of_question[Block(block.question, 0, 0).name] for block in blocks]
+    lengths = [len(prompt) for prompt in prompts]
+    done = _keep_whole_batches(path, blocks, plan_batches(names, lengths, settings))
+    total = len(blocks) * settings.num_samples
+    written = min(done * settings.batch_size, total)
+    if on_progress:
+        on_progress(written, total)
+    for batch in itertools.islice(plan_batches(names, lengths, settings), done, None):
+        asked = [prompts[number] for number, _ in batch.rows]
+        drawn: Any = sampler.complete(asked, batch.seed)
+        ids = [completion.ids for completion in drawn]
+        sampled = score(model, asked, ids, settings.temperature, rows_a_pass)
+        under_original = score(
+            model, [originals[number] for number, _ in batch.rows], ids, settings.temperature, rows_a_pass
+        )
+        verdicts = verify_many(
+            (completion.text, blocks[number].question.answer)
+            for completion, (number, _) in zip(drawn, batch.rows, strict=True)
+        )
+        append_jsonl(
+            path,
+            (
+                {
+                    **_place(blocks[number], sample),
+                    "completion": completion.text,
+                    "tokens": completion.tokens,
+                    "finished": completion.finished,
+                    "outcome": verdict.outcome,
+                    "extracted": verdict.extracted,
+                    "logp_sampled": own.logp,
+                    "logp_original": other.logp,
+                    "entropy_sampled": own.entropy,
+                    "entropy_original": other.entropy,
+                }
+                for (number, sample), completion, verdict, own, other in zip(
+                    batch.rows, drawn, verdicts, sampled, under_original, strict=True
+                )
+            ),
+        )
+        written += len(batch.rows)
+        if on_progress:
+            on_progress(written, total)
+
+
+def _place(block: Block, sample: int) -> dict[str, Any]:
+    return {"id": block.question.id, "phrasing": block.phrasing, "block": block.number, "sample": sample}
+
+
+def _keep_whole_batches(path: Path, blocks: Sequence[Block], batches: Any) -> int:
+    """How many planned batches the file holds in full; lines of an unfinished one are cut."""
+    lines = iter_jsonl(path)
+    done = end = 0
+    batch: Batch
+    for batch in batches:
+        planned = [_place(blocks[number], sample) for number, sample in batch.rows]
+        found = list(itertools.islice(lines, len(planned)))
+        if any(not wanted.items() <= line.items() for wanted, (line, _) in zip(planned, found, strict=False)):
+            raise _not_as_planned(path)
+        if len(found) < len(planned):
+            break
+        done, end = done + 1, found[-1][1]
+    if next(lines, None) is not None:
+        raise _not_as_planned(path)
+    if path.exists():
+        os.truncate(path, end)
+    return done
+
+
+def _not_as_planned(path: Path) -> UserError:
+    return UserError(f"{path} holds other samples than were planned; something else has written to it: move it away")
