@@ -437,6 +437,29 @@ def test_a_failed_run_goes_on_and_pays_for_nothing_twice(tmp_path, endpoint):
     assert len(endpoint.asked) == asked
 
 
+def test_a_failure_waits_for_what_is_under_way_and_for_nothing_else(tmp_path, endpoint):
+    """One request is refused for good while six are being answered and one is told to come back in five minutes."""
+
+    def behaviour(request, number):
+        if number == 0:
+            return failure(500, "busy", retry_after="300")
+        if number == 1:
+            time.sleep(0.3)
+            return failure(401, "no")
+        time.sleep(0.6)
+        return good(request)
+
+    endpoint.behaviour = behaviour
+    began = time.monotonic()
+    with pytest.raises(UserError, match="refuses the key"):
+        run(tmp_path, endpoint, 1, num_rephrasings=8)
+    assert time.monotonic() - began < 5
+    assert len(endpoint.answered) == 6
+    endpoint.behaviour = good
+    outcome = run(tmp_path, endpoint, 1, num_rephrasings=8, resume=True)
+    assert (len(endpoint.answered), outcome.spent.calls) == (8, 8)
+
+
 def test_resuming_refuses_other_settings_and_questions(tmp_path, endpoint):
     endpoint.behaviour = lambda request, number: failure(401, "no")
     with pytest.raises(UserError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import email.utils
 import math
 import random
@@ -118,7 +119,6 @@ class Chat:
         self.spent = cache.spent()
         self.retries = 0
         self.replies_without_usage = 0
-        self._stopped = False
         self._refusals = 0
         self._not_before = 0.0
         self._reserved = 0.0
@@ -131,6 +131,7 @@ class Chat:
             raise UserError("endpoints need the package aiolimiter; run: pip install 'ta-grpo[endpoint]'") from None
         self._client = self.endpoint.client(max_retries=0, timeout=self.timeout)
         await self._client.__aenter__()
+        self._stopped = asyncio.Event()
         self._slots = asyncio.Semaphore(self.limits.concurrency)
         self._money = asyncio.Condition()
         a_minute = self.limits.requests_per_minute
@@ -144,11 +145,19 @@ class Chat:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if error is not None:
+            self.stop()
+        under_way = list(self._under_way.values())
+        if error is not None and not isinstance(error, Exception):
+            for task in under_way:  # the user wants an end
+                task.cancel()
+        # Otherwise they are waited for: they have been paid for.
+        await asyncio.gather(*under_way, return_exceptions=True)
         await self._client.__aexit__(kind, error, traceback)
 
     def stop(self) -> None:
         """Send nothing more; what is under way may end."""
-        self._stopped = True
+        self._stopped.set()
 
     async def ask(self, model: str, messages: Messages, template: str, attempt: str) -> Reply:
         """The reply to messages, from the cache or from the endpoint.
@@ -212,7 +221,7 @@ class Chat:
                     return refusal
                 wait = self._wait(error, tries, model)
             self.retries += 1
-            await asyncio.sleep(wait)
+            await self._sleep(wait)
         raise AssertionError("the last try raises")
 
     async def _send(self, request: Mapping[str, Any]) -> Any:
@@ -233,7 +242,7 @@ class Chat:
             if self._tokens is not None:
                 await self._tokens_admitted(tokens + self.max_tokens)
             while (wait := self._not_before - time.monotonic()) > 0:
-                await asyncio.sleep(wait)
+                await self._sleep(wait)
             self._check_stopped()
         except BaseException:
             await self._release(model, tokens)
@@ -250,8 +259,14 @@ class Chat:
                 left -= portion
 
     def _check_stopped(self) -> None:
-        if self._stopped:
+        if self._stopped.is_set():
             raise Stopped
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep, but not after ``stop``."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), seconds)
+        self._check_stopped()
 
     def _at_most(self, model: str, tokens: int) -> float:
         return self.prices[model].of(tokens, self.max_tokens) if model in self.prices else 0.0
