@@ -180,12 +180,20 @@ def test_findings_speak_where_the_interval_leaves_zero_out_and_only_there():
     assert not one  # one question has no interval
 
 
+def test_rephrasings_that_are_all_near_the_original_are_told_too():
+    result = result_of({f"q{i}": QUESTIONS["mixed"] for i in range(4)})
+    near = {"mean": 0.1, "low": 0.05, "high": 0.2, "n": 4}
+    for high, names in ((0.2, {"surrogate_gap_small"}), (0.3, set())):
+        result["figures"]["phrasing_1/gap"] = near | {"high": high}
+        assert {f.name for f in findings_of(result) if "surrogate" in f.name} == names
+
+
 def test_trends_are_paired_between_the_first_and_the_last_checkpoint():
     names = [f"q{i}" for i in range(8)]
     before = result_of(dict.fromkeys(names, QUESTIONS["mixed"]))
     after = result_of(dict.fromkeys(names, QUESTIONS["all right"]), "checkpoint-9")
     told = [finding.text for finding in trends([before, after])]
-    assert any("share of questions without gradient on the original rose by 1" in text for text in told)
+    assert any("share of questions without gradient on the original rose: +1" in text for text in told)
     assert not trends([before])
     assert not trends([before, before])
 

@@ -79,7 +79,8 @@ def _table(told: Mapping[str, Any]) -> Table:
         f"number. mixed: shares of questions in %, of {per_phrasing} and {group} samples on the original and of "
         f"{per_phrasing} on each of {first['num_rephrasings'] + 1} phrasings; rescued: uniform at {group} on the "
         "original, mixed jointly. gap: nats a token between a rephrasing and the original; ESS: effective share of its "
-        "completions. distance: mean cosine distance of right completions, original / joint.",
+        "completions. distance: mean cosine distance of right completions, original / joint, "
+        "of the questions that have both.",
     )
     table.add_column("checkpoint")
     for column in (f"mixed q0×{per_phrasing}", f"mixed q0×{group}", "mixed joint", "rescued", "right on / off"):
@@ -96,7 +97,7 @@ def _table(told: Mapping[str, Any]) -> Table:
             _plain(figures.get("off_prompt/gap")),
             _percent(figures.get("off_prompt/ess_share")),
             f"{_mean(figures, 'on_prompt/entropy'):.2f} / {_mean(figures, 'off_prompt/entropy'):.2f}",
-            _distances(figures),
+            _distances(result["differences"]),
         )
     return table
 
@@ -115,9 +116,10 @@ def _plain(figure: Mapping[str, float] | None) -> str:
     return "–" if figure is None else f"{figure['mean']:.2f} [{figure['low']:.2f},\u00a0{figure['high']:.2f}]"
 
 
-def _distances(figures: Mapping[str, Any]) -> str:
-    names = [f"{pool}/diversity/right/cosine_distance" for pool in ("equal_budget", "joint")]
-    return " / ".join(f"{figures[name]['mean']:.3f}" if name in figures else "–" for name in names)
+def _distances(differences: Mapping[str, Any]) -> str:
+    """Over the questions that have both."""
+    gap = differences.get("diversity/right/cosine_distance: joint - equal_budget")
+    return "–" if gap is None else f"{gap['mean_b']:.3f} / {gap['mean_a']:.3f}"
 
 
 def _dry_run(jobs: Sequence[Job], json: bool) -> None:

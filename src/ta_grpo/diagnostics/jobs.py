@@ -27,7 +27,7 @@ BASE = "base"
 SAMPLES_FILE = "samples.jsonl"
 RESULT_FILE = "figures.json"
 # What may differ between a diagnosis and its resumption without changing a sample.
-FREE_TO_CHANGE = ("embedder",)
+FREE_TO_CHANGE = ("embedder", "rows_a_pass")
 # TRL's, for a run whose config.json leaves them open.
 _MAX_COMPLETION_LENGTH = 256
 _TEMPERATURE = 1.0

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..errors import UserError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -35,6 +37,9 @@ def score(
 
     A causal model does not look at what follows, so that padding changes nothing but rounding. Logits are divided by
     the temperature, as in training. A completion without tokens scores 0.
+
+    Raises:
+        UserError: a pass does not fit into memory.
     """
     import torch
 
@@ -42,7 +47,13 @@ def score(
     with torch.no_grad():
         for start in range(0, len(prompts), rows_a_pass):
             part = slice(start, start + rows_a_pass)
-            scored += _score_pass(model, prompts[part], completions[part], temperature)
+            try:
+                scored += _score_pass(model, prompts[part], completions[part], temperature)
+            except torch.OutOfMemoryError:
+                raise UserError(
+                    f"a forward pass of {rows_a_pass} completions does not fit into the GPU's memory; go on with "
+                    "--resume and a lower --rows-a-pass"
+                ) from None
     return scored
 
 
