@@ -108,8 +108,21 @@ def test_equal_requests_at_one_time_are_sent_once(endpoint, tmp_path):
         "malformed",
         lambda request, number: {"id": "1", "object": "chat.completion", "choices": []},
         lambda request, number: ["no completion at all"],
+        lambda request, number: reply([{"type": "text", "text": "parts"}]),  # pyright: ignore[reportArgumentType]
     ],
-    ids=["429", "429 for a rate", "500", "503", "408", "cut", "half a body", "malformed", "no choices", "a list"],
+    ids=[
+        "429",
+        "429 for a rate",
+        "500",
+        "503",
+        "408",
+        "cut",
+        "half a body",
+        "malformed",
+        "no choices",
+        "a list",
+        "parts",
+    ],
 )
 def test_passing_trouble_is_tried_again(endpoint, tmp_path, trouble):
     script(endpoint, trouble, trouble)

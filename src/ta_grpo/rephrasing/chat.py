@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
+import json
 import math
 import random
 import time
@@ -214,9 +215,7 @@ class Chat:
                         return self._kept(key, model, response, tokens)
                     finally:
                         await self._release(model, tokens)
-            except (self.endpoint.openai.APIError, ValueError, _NoCompletionError) as error:
-                if isinstance(error, UserError):
-                    raise
+            except (self.endpoint.openai.APIError, *_NOT_READABLE) as error:
                 if (refusal := self._refusal(error, model)) is not None:
                     return refusal
                 wait = self._wait(error, tries, model)
@@ -301,7 +300,7 @@ class Chat:
         """The reply in a response, counted and kept."""
         choices = getattr(response, "choices", None) or [None]
         choice, message = choices[0], getattr(choices[0], "message", None)
-        if choice is None or message is None:
+        if choice is None or message is None or not isinstance(message.content, str | None):
             raise _NoCompletionError
         self._refusals = 0
         text = message.content or ""
@@ -338,7 +337,7 @@ class Chat:
         Raises:
             UserError: there is no next one.
         """
-        if isinstance(error, _NoCompletionError | ValueError):
+        if isinstance(error, _NOT_READABLE):
             final, status = self.endpoint.no_completion(), None
         else:
             final, status = self.endpoint.told(error, model), getattr(error, "status_code", None)
@@ -363,6 +362,10 @@ class Chat:
 
 class _NoCompletionError(Exception):
     """The server has answered with something else than a completion."""
+
+
+# A reply that came to its end, but says nothing that can be read.
+_NOT_READABLE = (_NoCompletionError, json.JSONDecodeError, UnicodeDecodeError)
 
 
 def estimated_tokens(text: str) -> int:
