@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from rephrasing_endpoint import WORDINGS, failure, good, questions, rephrasing, rephrasing_endpoint, reply, tagged
 from ta_grpo.cli import main
@@ -92,6 +94,16 @@ def test_no_question_can_hold_its_own_tag():
 def test_replies_are_read_or_rejected_by_name(text, found):
     read = read_reply(text, "t")
     assert (read if isinstance(read, str) else read.check) == found
+
+
+@given(st.text(min_size=1).filter(str.strip), st.text())
+def test_whatever_a_question_holds_comes_through_as_it_is(question, around):
+    prompt = Prompts().rephrase("mix", question)
+    assert question in prompt.text
+    assert prompt.tag not in question
+    assume(not re.search("<(think|reasoning)", question + around, re.IGNORECASE) and prompt.tag not in around)
+    reply = f"{around}<{prompt.tag}>\n{question}\n</{prompt.tag}>{around}"
+    assert read_reply(reply, prompt.tag) == question.strip()
 
 
 def test_slots_are_dealt_over_the_transformations_from_a_drawn_start():
