@@ -707,7 +707,14 @@ def test_an_interrupted_verb_ends_with_130_and_goes_on(tmp_path, endpoint):
     source = write(tmp_path / "questions.jsonl", questions(30))
     command = [sys.executable, "-m", "ta_grpo.cli", "rephrase", str(source), "-o", str(tmp_path / "out.jsonl")]
     command += ["--model", "m", "--base-url", endpoint.url, "--concurrency", "4"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # What a shell runs in the background ignores SIGINT, and its children with it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     while len(endpoint.answered) < 40:
         assert process.poll() is None
         time.sleep(0.005)
