@@ -33,8 +33,6 @@ from ta_grpo.verifier import (
 )
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "data" / "verifier_cases.jsonl").open(encoding="utf-8")]
-# Rows of the file that the verifier gets wrong.
-KNOWN_FAILURES: set[str] = set()
 # Seconds; long enough for honest algebra on a busy machine, short for the answers that never end.
 SHORT = 2.0
 BOMB = r"\boxed{9^{9^{9^{9}}}}"
@@ -61,10 +59,7 @@ def case_verdicts() -> dict[str, Verdict]:
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, id=case["id"], marks=[pytest.mark.xfail(strict=True)] * (case["id"] in KNOWN_FAILURES))
-        for case in CASES
-    ],
+    [pytest.param(case, id=case["id"]) for case in CASES],
 )
 def test_case_from_the_file(case: dict, case_verdicts: dict[str, Verdict]) -> None:
     verdict = case_verdicts[case["id"]]

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..errors import UserError
 from ..questions import Question, question_prompt
-from ..rundir import append_jsonl, iter_jsonl
-from ..sampling import Completion, SamplingSettings, TransformersSampler, plan_batches
+from ..rundir import append_jsonl
+from ..sampling import Completion, SamplingSettings, TransformersSampler, keep_whole_batches, plan_batches
 from ..verifier import verify_many
 from .passes import score
-
-if TYPE_CHECKING:
-    from ..sampling import Batch
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,8 @@ def probe(
     of_question = dict(zip(names, prompts, strict=True))
     originals = [of_question[Block(block.question, 0, 0).name] for block in blocks]
     lengths = [len(prompt) for prompt in prompts]
-    done = _keep_whole_batches(path, blocks, plan_batches(names, lengths, settings))
+    batches = plan_batches(names, lengths, settings)
+    done = keep_whole_batches(path, ([_place(blocks[n], sample) for n, sample in batch.rows] for batch in batches))
     total = len(blocks) * settings.num_samples
     written = min(done * settings.batch_size, total)
     if on_progress:
@@ -147,27 +143,3 @@ def probe(
 
 def _place(block: Block, sample: int) -> dict[str, Any]:
     return {"id": block.question.id, "phrasing": block.phrasing, "block": block.number, "sample": sample}
-
-
-def _keep_whole_batches(path: Path, blocks: Sequence[Block], batches: Any) -> int:
-    """How many planned batches the file holds in full; lines of an unfinished one are cut."""
-    lines = iter_jsonl(path)
-    done = end = 0
-    batch: Batch
-    for batch in batches:
-        planned = [_place(blocks[number], sample) for number, sample in batch.rows]
-        found = list(itertools.islice(lines, len(planned)))
-        if any(not wanted.items() <= line.items() for wanted, (line, _) in zip(planned, found, strict=False)):
-            raise _not_as_planned(path)
-        if len(found) < len(planned):
-            break
-        done, end = done + 1, found[-1][1]
-    if next(lines, None) is not None:
-        raise _not_as_planned(path)
-    if path.exists():
-        os.truncate(path, end)
-    return done
-
-
-def _not_as_planned(path: Path) -> UserError:
-    return UserError(f"{path} holds other samples than were planned; something else has written to it: move it away")

@@ -6,7 +6,7 @@ before it is used.
 
 from .arrived import Arrived
 from .endpoint import EndpointSampler
-from .files import sample_to_file
+from .files import keep_whole_batches, sample_to_file
 from .plan import Batch, Completion, Prompt, Sampler, SamplingSettings, plan_batches
 from .transformers import TransformersSampler, model_fingerprint
 from .vllm import VLLMSampler
@@ -21,6 +21,7 @@ __all__ = [
     "SamplingSettings",
     "TransformersSampler",
     "VLLMSampler",
+    "keep_whole_batches",
     "model_fingerprint",
     "plan_batches",
     "sample_to_file",

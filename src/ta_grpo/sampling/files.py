@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..questions import Question, check_prompt_template, question_prompt
 from ..rundir import append_jsonl, iter_jsonl, write_json_atomic
 from .arrived import Arrived
-from .plan import Batch, Completion, Sampler, digest_of, plan_batches
+from .plan import Completion, Sampler, digest_of, plan_batches
 
 
 def sample_to_file(
@@ -60,7 +60,9 @@ def sample_to_file(
     }
     _check_meta(path, meta)
     lengths = [len(prompt) for prompt in prompts]
-    done = _keep_whole_batches(path, plan_batches(ids, lengths, sampler.settings), ids)
+    batches = plan_batches(ids, lengths, sampler.settings)
+    planned = ([{"id": ids[number], "sample": sample} for number, sample in batch.rows] for batch in batches)
+    done = keep_whole_batches(path, planned)
     total = len(ids) * sampler.settings.num_samples
     written = min(done * sampler.settings.batch_size, total)
 
@@ -117,16 +119,23 @@ def _check_meta(path: Path, meta: Mapping[str, Any]) -> None:
         )
 
 
-def _keep_whole_batches(path: Path, batches: Iterable[Batch], ids: Sequence[str]) -> int:
-    """How many planned batches the file holds in full; lines of an unfinished one are cut."""
+def keep_whole_batches(path: Path, planned: Iterable[Sequence[Mapping[str, Any]]]) -> int:
+    """How many planned batches a file of samples holds in full; lines of an unfinished one are cut.
+
+    Args:
+        path: of the file; it need not be there.
+        planned: of each batch, what its lines must hold to be the ones that were planned.
+
+    Raises:
+        UserError: the file holds other lines.
+    """
     lines = iter_jsonl(path)
     done = end = 0
-    for batch in batches:
-        planned = [(ids[number], sample) for number, sample in batch.rows]
-        found = list(itertools.islice(lines, len(planned)))
-        if [(line.get("id"), line.get("sample")) for line, _ in found] != planned[: len(found)]:
+    for batch in planned:
+        found = list(itertools.islice(lines, len(batch)))
+        if any(not wanted.items() <= line.items() for wanted, (line, _) in zip(batch, found, strict=False)):
             raise _not_as_planned(path)
-        if len(found) < len(planned):
+        if len(found) < len(batch):
             break
         done, end = done + 1, found[-1][1]
     if next(lines, None) is not None:
