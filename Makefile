@@ -3,7 +3,7 @@
 #   make test   everything the gate checks
 PYTHON ?= python3
 EXTRAS_demo = train
-EXTRAS_test = dev,gguf
+EXTRAS_test = dev,diversity,gguf
 
 .PHONY: demo test test-fast check clean
 .DELETE_ON_ERROR:

