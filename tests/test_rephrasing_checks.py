@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ta_grpo.errors import UserError
-from ta_grpo.rephrasing.checks import CHECKS, check_rephrasing, differing_words, normalised_words
+from ta_grpo.rephrasing.check_writing import differing_words
+from ta_grpo.rephrasing.checks import CHECKS, check_rephrasing
 from ta_grpo.rephrasing.formulas import formulas, tokens_of
 from ta_grpo.rephrasing.quantities import mentions
 from ta_grpo.rephrasing.records import Rejection
+from ta_grpo.rephrasing.texts import normalised_words
 
 MILL = (
     "A mill grinds 40 sacks of rye in 5 hours. It runs 9 hours on each of 6 days and stands still on Sunday. "

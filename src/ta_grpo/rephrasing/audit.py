@@ -9,8 +9,9 @@ from typing import Any
 
 from ..questions import Question
 from ..verifier import verify_many
-from .checks import check_rephrasing, normalised_words
+from .checks import check_rephrasing
 from .overlap import DEFAULT_NGRAM, DEFAULT_SHARE, OverlapIndex
+from .texts import normalised_words
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..questions import Question
-from .checks import normalised_words
+from .texts import normalised_words
 
 DEFAULT_NGRAM = 8
 DEFAULT_SHARE = 0.5

@@ -15,9 +15,10 @@ from types import MappingProxyType
 
 from ta_grpo.errors import UserError
 from ta_grpo.rephrasing import formulas as mathematics
-from ta_grpo.rephrasing.checks import check_rephrasing, figures_of
+from ta_grpo.rephrasing.checks import check_rephrasing
 from ta_grpo.rephrasing.names import MEN, WOMEN
 from ta_grpo.rephrasing.records import Proposal
+from ta_grpo.rephrasing.texts import figures_of
 
 MAX_CHARACTERS = 10_000
 """Longer texts are no question that rules are made for; none is proposed."""
