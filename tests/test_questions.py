@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ta_grpo.errors import UserError
+from ta_grpo.question_rows import SENTINEL_ANSWERS
 from ta_grpo.questions import (
     DEFAULT_PROMPT_TEMPLATE,
-    SENTINEL_ANSWERS,
     Question,
     QuestionSet,
     as_train_rows,

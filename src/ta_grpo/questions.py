@@ -10,14 +10,10 @@ from __future__ import annotations
 import difflib
 import json
 import logging
-import math
-import numbers
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from importlib import metadata
 from pathlib import Path
 from typing import Any, overload
@@ -29,12 +25,12 @@ from .question_files import (
     Row,
     Table,
     iter_jsonl_rows,
-    kind_of,
     read_file,
     read_rows,
     suffix_problem,
     write_file,
 )
+from .question_rows import Problems, is_sentinel, parse_row
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +38,8 @@ PLACEHOLDER = "{question}"
 DEFAULT_PROMPT_TEMPLATE = (
     "Solve the problem below. Reason step by step, then give your final answer inside \\boxed{}.\n\n" + PLACEHOLDER
 )
-SENTINEL_ANSWERS = frozenset({"", "proof", "none", "null", "n/a", "nan", "no answer", "notfound", "not found"})
-"""Answers that mean "there is none", compared without case and outer white space. Absent and null count as well."""
 
 ENTRY_POINT_GROUP = "ta_grpo.question_sets"
-
-_MOST_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -200,7 +192,7 @@ def iter_questions(
         UserError: as ``load_questions``.
     """
     path, columns = Path(path), columns or {}
-    problems = _Problems(str(path))
+    problems = Problems(str(path))
     names: dict[str, None] = {}
     ids: set[int] = set()
     dropped: dict[str, str] = {}
@@ -211,13 +203,14 @@ def iter_questions(
             problems.add(row.where, "", row.problem)
             continue
         sample = sample if not sample.problem else row
-        question = _parse_row(row._replace(values=_rename(row.values, columns)), f"{path.stem}/{number}", problems)
-        if question is None:
+        fields = parse_row(row._replace(values=_rename(row.values, columns)), f"{path.stem}/{number}", problems)
+        if fields is None:
             continue
+        question = Question(**fields)
         if hash(question.id) in ids:
             problems.add(row.where, "id", f"{question.id!r} is the id of an earlier row too")
         ids.add(hash(question.id))
-        if _is_sentinel(question.answer):
+        if is_sentinel(question.answer):
             dropped[row.where] = _why_dropped(question.answer)
         elif not problems.found:
             yield question
@@ -282,33 +275,6 @@ def _rename(values: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any
     return kept | moved
 
 
-# Checking.
-
-
-class _BadValueError(Exception):
-    """A field's value is refused; the message is the reason."""
-
-
-class _Problems:
-    """Bad rows, told all at once."""
-
-    def __init__(self, origin: str) -> None:
-        self.origin = origin
-        self.found: list[str] = []
-
-    def add(self, where: str, field_name: str, reason: str) -> None:
-        self.found.append(f"{where}, {field_name}: {reason}" if field_name else f"{where}: {reason}")
-
-    def raise_if_any(self) -> None:
-        if not self.found:
-            return
-        shown = "".join(f"\n  {problem}" for problem in self.found[:_MOST_SHOWN])
-        rest = len(self.found) - _MOST_SHOWN
-        more = f"\n  and {rest} more" if rest > 0 else ""
-        problems = "1 problem" if len(self.found) == 1 else f"{len(self.found)} problems"
-        raise UserError(f"{self.origin}: {problems}{shown}{more}")
-
-
 def parse_table(table: Table, origin: str, stem: str) -> tuple[list[Question], Counter[str]]:
     """The questions of a table with our column names, and how many rows were dropped for which reason.
 
@@ -320,7 +286,7 @@ def parse_table(table: Table, origin: str, stem: str) -> tuple[list[Question], C
     Raises:
         UserError: naming every bad row.
     """
-    problems = _Problems(origin)
+    problems = Problems(origin)
     questions: list[Question] = []
     dropped: dict[str, str] = {}
     first_with_id: dict[str, str] = {}
@@ -328,13 +294,14 @@ def parse_table(table: Table, origin: str, stem: str) -> tuple[list[Question], C
         if row.problem:
             problems.add(row.where, "", row.problem)
             continue
-        question = _parse_row(row, f"{stem}/{number}", problems)
-        if question is None:
+        fields = parse_row(row, f"{stem}/{number}", problems)
+        if fields is None:
             continue
+        question = Question(**fields)
         if question.id in first_with_id:
             problems.add(row.where, "id", f"{question.id!r} is the id of {first_with_id[question.id]} too")
         first_with_id.setdefault(question.id, row.where)
-        if _is_sentinel(question.answer):
+        if is_sentinel(question.answer):
             dropped[row.where] = _why_dropped(question.answer)
         else:
             questions.append(question)
@@ -361,143 +328,6 @@ def _report_dropped(dropped: Mapping[str, str], reasons: Mapping[str, int], tota
     )
 
 
-def _is_sentinel(answer: str) -> bool:
-    return answer.strip().casefold() in SENTINEL_ANSWERS
-
-
-def _parse_row(row: Row, default_id: str, problems: _Problems) -> Question | None:
-    parsers: dict[str, Callable[[Any], Any]] = {
-        "id": lambda value: default_id if value is None else _parse_id(value),
-        "question": _parse_text,
-        "answer": _parse_answer,
-        "rephrasings": _parse_rephrasings,
-        "source": lambda value: "" if value is None else _parse_source(value),
-    }
-    extra = {name: value for name, value in row.values.items() if name not in FIELDS}
-    before = len(problems.found)
-    parsed: dict[str, Any] = {}
-    for name, parse in parsers.items():
-        try:
-            parsed[name] = parse(row.values.get(name))
-        except _BadValueError as error:
-            problems.add(row.where, name, str(error))
-    if "question" in parsed and "rephrasings" in parsed:
-        for reason in _copies(parsed["question"], parsed["rephrasings"]):
-            problems.add(row.where, "rephrasings", reason)
-    info = extra.get("rephrasing_info")
-    if info is not None and "rephrasings" in parsed and len(parsed["rephrasings"]) != _length(info):
-        problems.add(row.where, "rephrasing_info", f"must be a list as long as rephrasings; got {kind_of(info)}")
-    if len(problems.found) > before:
-        return None
-    return Question(**parsed, extra=extra)
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, list | tuple) else -1
-
-
-def _parse_id(value: Any) -> str:
-    text = value if isinstance(value, str) else _number_text(value)
-    if not text.strip():
-        raise _BadValueError("is empty; leave the field out to have one made")
-    if any(not character.isprintable() for character in text):
-        raise _BadValueError(f"{text!r:.80} holds a character that cannot be printed")
-    return text
-
-
-def _parse_text(value: Any) -> str:
-    if value is None:
-        raise _BadValueError("is missing")
-    if not isinstance(value, str):
-        raise _BadValueError(f"must be text; got {kind_of(value)}")
-    if not value.strip():
-        raise _BadValueError("is empty")
-    _check_characters(value)
-    return value
-
-
-def _parse_answer(value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        return _number_text(value)
-    _check_characters(value)
-    return value
-
-
-def _parse_source(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _BadValueError(f"must be text; got {kind_of(value)}")
-    _check_characters(value)
-    return value
-
-
-def _parse_rephrasings(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list | tuple):
-        raise _BadValueError(f"must be a list of texts; got {kind_of(value)}")
-    texts = []
-    for number, text in enumerate(value, 1):
-        try:
-            texts.append(_parse_text(text))
-        except _BadValueError as error:
-            raise _BadValueError(f"number {number} {error}") from None
-    return tuple(texts)
-
-
-def _copies(question: str, rephrasings: Sequence[str]) -> Iterator[str]:
-    first_with_words = {" ".join(question.split()): "the question"}
-    for number, text in enumerate(rephrasings, 1):
-        words = " ".join(text.split())
-        if words in first_with_words:
-            yield f"number {number} is a copy of {first_with_words[words]}"
-        first_with_words.setdefault(words, f"number {number}")
-
-
-def _number_text(value: Any) -> str:
-    """A number in plain digits: 42.0 is "42", 1e-7 is "0.0000001"."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real | Decimal):
-        raise _BadValueError(f"must be text or a number; got {kind_of(value)}")
-    if isinstance(value, numbers.Rational):
-        return str(value)
-    if not math.isfinite(value):
-        raise _BadValueError(f"{value} is not a number that can be an answer")
-    digits = format(Decimal(str(value)), "f")
-    if "." in digits:
-        digits = digits.rstrip("0").rstrip(".")
-    return "0" if digits == "-0" else digits
-
-
-# Tab and line feed are legitimate, so they count only before letters that complete a LaTeX command and begin no
-# English word. JSON has no \v, but other readers have.
-_REFUSED_CHARACTER = re.compile(
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
-    r"|\r(?![\n\r]|\Z)"
-    r"|\t(?=(?:imes|heta|au|frac|herefore|hinspace|riangle(?:left|right)?)(?![A-Za-z])"
-    r"|(?:ext(?:bf|it|rm|sf|tt)?|ilde|binom)\{|o[ \\\d-]|an[\\({^_\d])"
-    r"|\n(?=(?:eq|abla)(?![A-Za-z.:]))"
-    r"|[\ud800-\udfff]"
-)
-_EATEN_LETTERS = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v"}
-
-
-def _check_characters(text: str) -> None:
-    found = _REFUSED_CHARACTER.search(text)
-    if found is None:
-        return
-    character = found[0]
-    context = text[max(0, found.start() - 15) : found.start() + 15]
-    if "\ud800" <= character <= "\udfff":
-        raise _BadValueError(f"holds half a character, the lone surrogate {character!r} in {context!r}")
-    reason = f"holds the control character {character!r} in {context!r}"
-    if character in _EATEN_LETTERS:
-        rest = re.match(r"[A-Za-z]*", text[found.end() :])
-        command = _EATEN_LETTERS[character] + (rest[0] if rest else "")
-        reason += rf"; JSON made that of \{command}: in JSON a backslash is written twice, \\{command}"
-    raise _BadValueError(reason)
-
-
 # Writing.
 
 
@@ -516,7 +346,7 @@ def save_questions(questions: Iterable[Question], path: str | os.PathLike[str]) 
     questions = list(questions)
     if not questions:
         raise UserError(f"{path}: there are no questions to write")
-    problems = _Problems(f"{path}: not written")
+    problems = Problems(f"{path}: not written")
     for question in questions:
         _check_saveable(question, problems)
     for question_id, count in Counter(question.id for question in questions).items():
@@ -532,15 +362,15 @@ def question_record(question: Question) -> dict[str, Any]:
     return ours | {"rephrasings": list(question.rephrasings)} | dict(question.extra)
 
 
-def _check_saveable(question: Question, problems: _Problems) -> None:
+def _check_saveable(question: Question, problems: Problems) -> None:
     where = f"question {question.id!r:.80}"
     for name, value in question.extra.items():
         if not isinstance(name, str) or not name or name in FIELDS:
             problems.add(where, "extra", f"{name!r} cannot name an extra column")
         elif reason := _json_reason(name) or _json_reason(value):
             problems.add(where, str(name), reason)
-    _parse_row(Row(where, question_record(question)), "", problems)
-    if isinstance(question.answer, str) and _is_sentinel(question.answer):
+    parse_row(Row(where, question_record(question)), "", problems)
+    if isinstance(question.answer, str) and is_sentinel(question.answer):
         problems.add(where, "answer", f"{question.answer!r} means that there is none; it would be dropped when read")
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from ..errors import UserError
 from ..question_files import Row, Table, read_file
-from ..questions import SENTINEL_ANSWERS, Question, load_questions
+from ..question_rows import is_sentinel
+from ..questions import Question, load_questions
 from ..verifier import extract_answer, verify_many
 
 QUESTIONS, MATH_A9_U, METAMATH = "questions", "math-a9-u", "metamath"
@@ -131,9 +132,7 @@ def _metamath(table: Table, stem: str) -> Imported:
 
 def _add(imported: Imported, name: str, original: str, texts: Sequence[str], answers: Sequence[str]) -> None:
     """One question; its rows must agree on the answer."""
-    given = list(
-        dict.fromkeys(answer.strip() for answer in answers if answer.strip().casefold() not in SENTINEL_ANSWERS)
-    )
+    given = list(dict.fromkeys(answer.strip() for answer in answers if not is_sentinel(answer)))
     if not given:
         imported.left_out["no answer"] += 1
         return
