@@ -12,7 +12,8 @@ from ta_grpo import tiny
 from ta_grpo.errors import UserError
 from ta_grpo.rephrasing.checks import check_rephrasing
 from ta_grpo.rephrasing.names import MEN, WOMEN
-from ta_grpo.rephrasing.rules import MAX_CHARACTERS, TRANSFORMATIONS, rule_rephrasings, sentences
+from ta_grpo.rephrasing.rules import MAX_CHARACTERS, TRANSFORMATIONS, rule_rephrasings
+from ta_grpo.rephrasing.sentences import sentences
 
 FERRY = (
     "Helen runs a ferry with 14 seats. Each seat costs $6. On Monday Helen sells every seat on 3 trips. "

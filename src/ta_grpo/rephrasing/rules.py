@@ -18,6 +18,7 @@ from ta_grpo.rephrasing import formulas as mathematics
 from ta_grpo.rephrasing.checks import check_rephrasing
 from ta_grpo.rephrasing.names import MEN, WOMEN
 from ta_grpo.rephrasing.records import Proposal
+from ta_grpo.rephrasing.sentences import ABBREVIATION, MASK, masked, sentence_starts, sentences
 from ta_grpo.rephrasing.texts import figures_of
 
 MAX_CHARACTERS = 10_000
@@ -65,13 +66,8 @@ def _in_turns(proposals: Mapping[str, Iterator[str]]) -> Iterator[tuple[str, str
         yield from ((name, text) for name, text in zip(proposals, texts, strict=True) if text is not None)
 
 
-# ---- Sentences ------------------------------------------------------------------------------------------------------
+# ---- Facts and question ----------------------------------------------------------------------------------------------
 
-_MASK = "\N{OBJECT REPLACEMENT CHARACTER}"
-_ABBREVIATION = re.compile(
-    r"\b(?:Mr|Mrs|Ms|Dr|St|Mt|Jr|Sr|vs|etc|No|Fig|approx|ft|in|lb|lbs|oz|hr|min|sec|[A-Za-z]\.[A-Za-z]|[A-Z])\.$"
-)
-_END = re.compile(r"[.?!][\"'”’)]*(?=\s+[\"“'(]?[A-Z\d$\\" + _MASK + r"])")
 _ASKING = re.compile(
     r"^(?:(?:If|Given|Suppose|When|Assuming|In|For|On|At|After|By|To|With|Then|And|So|Now|Based)\b[^?]*?[, ]\s*)?"
     r"(?:how|what|which|find|determine|calculate|compute|evaluate|simplify|express|solve|when|who|where)\b.*",
@@ -81,32 +77,6 @@ _ASKING = re.compile(
 _ANSWER_FORM = re.compile(
     r"^\(?(?:Express|Give|Write|Enter|Round|Leave|State|Simplify|Provide|Your answer|Assume|Please)\b.*", re.DOTALL
 )
-
-
-def masked(text: str) -> str:
-    """The text with every character of a formula replaced by a mark, so that places stay the same."""
-    pieces, position = [], 0
-    for formula in mathematics.formulas(text):
-        pieces += [text[position : formula.start], _MASK * (formula.end - formula.start)]
-        position = formula.end
-    return "".join(pieces) + text[position:]
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences of a text, outer blanks removed; full stops in formulas and abbreviations end none."""
-    starts = sentence_starts(masked(text))
-    ends = [*starts[1:], len(text)]
-    found = [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
-    return [sentence for sentence in found if sentence]
-
-
-def sentence_starts(hidden: str) -> list[int]:
-    """Where the sentences of a masked text begin."""
-    starts = [0]
-    for end in _END.finditer(hidden):
-        if not _ABBREVIATION.search(hidden, max(starts[-1], end.start() - 8), end.end()):
-            starts.append(len(hidden) - len(hidden[end.end() :].lstrip()))
-    return starts
 
 
 def _parts(question: str) -> tuple[list[str], str] | None:
@@ -145,7 +115,7 @@ _NOUN = (
     r"mean|median|mode|distance|cost|price|profit|total|amount|ratio|percentage|age|speed|weight|time|answer|integer|"
     r"degree|slope|radius|diameter|circumference|measure|coefficient|quotient|digit|constant|result)\b"
 )
-_WHAT_IS = re.compile(rf"^What (?:is|are) (?P<what>{_NOUN}[^?]*|{_MASK}+)\?(?P<rest>.*)$", re.DOTALL)
+_WHAT_IS = re.compile(rf"^What (?:is|are) (?P<what>{_NOUN}[^?]*|{MASK}+)\?(?P<rest>.*)$", re.DOTALL)
 _MID_WHAT_IS = re.compile(
     rf"^(?P<given>(?:If|Given|When|Suppose)\b[^?]*), what is (?P<what>{_NOUN}[^?]*)\?$", re.DOTALL
 )
@@ -155,7 +125,7 @@ _COUNT_IN = re.compile(
     re.DOTALL,
 )
 _FIND_THE = re.compile(
-    rf"^(?:Find|Determine|Calculate|Compute) (?P<what>{_NOUN}[^.]*?|{_MASK}+)\.(?P<rest>.*)$", re.DOTALL
+    rf"^(?:Find|Determine|Calculate|Compute) (?P<what>{_NOUN}[^.]*?|{MASK}+)\.(?P<rest>.*)$", re.DOTALL
 )
 _TURNABLE = re.compile(
     r"(?:What (?:is|are)|How many|If|Given|When|Suppose|Find|Determine|Calculate|Compute|Evaluate|Simplify|Solve"
@@ -179,7 +149,7 @@ _SYNONYMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"\bhow much money\b", ("what amount of money",)),
     (r"\bExpress your answer\b", ("Give your answer", "Write your answer")),
     (r"\bGive your answer\b", ("Express your answer", "Write your answer")),
-    (r"^Suppose(?= that\b| [A-Z$" + _MASK + r"])", ("Assume",)),
+    (r"^Suppose(?= that\b| [A-Z$" + MASK + r"])", ("Assume",)),
     (r"\bGiven that\b", ("Assuming that",)),
 )  # fmt: skip
 _PREFIXES = (
@@ -236,7 +206,7 @@ def _new_questions(sentence: str, hidden: str, verbs: Sequence[str]) -> Iterator
             f"{verb} the number of {shown(how, 'what')} {shown(how, 'where')}.{shown(how, 'rest')}" for verb in verbs
         )
     elif find := _FIND_THE.match(hidden):
-        if _ABBREVIATION.search(hidden[: find.end("what") + 1]):
+        if ABBREVIATION.search(hidden[: find.end("what") + 1]):
             return
         if not _SEVERAL.search(find["what"]) and not re.search(r"\b(?:that|if|when|given)\b", find["what"]):
             yield f"What is {shown(find, 'what')}?{shown(find, 'rest')}"
