@@ -102,6 +102,7 @@ BAD = {
     "bad template": (train_words(prompt_template="no place"), "{question}"),
     "unknown verb": (["tain"], "tain"),
     "wrong number of steps": (["demo", "--steps", "0"], "--steps"),
+    "demo into a file": (["demo", "--output-dir", "run.yaml"], "is a file"),
     "used demo directory": (["demo", "--output-dir", "used"], "--resume"),
 }
 

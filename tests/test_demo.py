@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from ta_grpo.cli import demo, main
+from ta_grpo.trl import training
 
 SMALL = ["demo", "--steps", "2", "--test-questions", "4"]
 
@@ -24,7 +26,8 @@ def test_the_demo_trains_evaluates_and_tells(tmp_path, capsys, monkeypatch):
         config = json.loads((tmp_path / "demo" / run / "config.json").read_text())
         assert (config["num_rephrasings"], config["num_generations"]) == (rephrasings, 32)
     # Finished: nothing is done again, and the figures are the same.
-    monkeypatch.setattr(demo, "_arm", None)
+    monkeypatch.setattr("ta_grpo.trl.training.TAGRPOTrainer", None)
+    monkeypatch.setattr("ta_grpo.models.load_model", None)
     assert main([*words, "--resume", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert set(again["pass_at_k"]) == {"base", "GRPO", "TA-GRPO"}
@@ -33,19 +36,25 @@ def test_the_demo_trains_evaluates_and_tells(tmp_path, capsys, monkeypatch):
     summary = json.loads((tmp_path / "demo" / "ta-grpo" / "eval" / "tiny_test" / "summary.json").read_text())
     assert again["pass_at_k"]["TA-GRPO"]["1"]["mean"] == pytest.approx(summary["pass_at_k"]["1"]["mean"])
     assert main(words) == 2
+    # Another demo is no continuation of this one.
+    capsys.readouterr()
+    assert main(["demo", "--steps", "3", "--test-questions", "4", *words[5:], "--resume"]) == 2
+    assert "max_steps: 2 -> 3" in capsys.readouterr().err
+    assert main(["demo", "--steps", "2", "--test-questions", "5", *words[5:], "--resume"]) == 2
+    assert "limit: 4 -> 5" in capsys.readouterr().err
 
 
 def test_a_demo_interrupted_between_its_arms_goes_on(tmp_path, capsys, monkeypatch):
     words = [*SMALL, "--output-dir", str(tmp_path / "demo"), "--json"]
-    arm, made = demo._arm, []
+    trainer_class, made = training.TAGRPOTrainer, []
 
-    def stop_at_the_second(run_dir, num_rephrasings, settings):
-        made.append(run_dir.name)
+    def stop_at_the_second(*args, **kwargs):
+        made.append(Path(kwargs["args"].output_dir).name)
         if len(made) == 2:
             raise KeyboardInterrupt
-        return arm(run_dir, num_rephrasings, settings)
+        return trainer_class(*args, **kwargs)
 
-    monkeypatch.setattr(demo, "_arm", stop_at_the_second)
+    monkeypatch.setattr(training, "TAGRPOTrainer", stop_at_the_second)
     assert main(words) == 130
     assert main([*words, "--resume"]) == 0
     assert made == ["grpo", "ta-grpo", "ta-grpo"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..rundir import is_begun, is_finished, read_jsonl
+from ..rundir import is_begun, read_jsonl
 from ..settings import setting
 from ..trl.train_settings import TrainSettings
 from .flags import ConfigFile, flags_of, resolve
@@ -59,6 +59,8 @@ def demo(
     """Train the embedded policy with GRPO and with TA-GRPO, evaluate base and both, and show the result."""
     settings = resolve(DemoSettings, flags, config)
     output_dir = settings.output_dir
+    if output_dir.exists() and not output_dir.is_dir():
+        raise UserError(f"{output_dir} is a file; choose another --output-dir")
     if not settings.resume and output_dir.exists() and any(output_dir.iterdir()):
         raise UserError(
             f"{output_dir} is already in use and is never overwritten; add --resume to go on with it, or choose "
@@ -67,7 +69,7 @@ def demo(
     runs = {BASE: output_dir / BASE} | {arm: output_dir / folder for arm, (folder, _) in ARMS.items()}
     evaluations = {}
     for name, run_dir in runs.items():
-        if name in ARMS and not is_finished(run_dir):
+        if name in ARMS:  # a finished run is left as it is, if it was asked for the same
             from ..trl.training import train
 
             train(_arm(run_dir, ARMS[name][1], settings))

@@ -45,6 +45,7 @@ class ExperimentSettings:
     benchmarks: str | list[str] = setting("", "Sets to evaluate on, with commas, as for eval.")
     num_samples: int = setting(32, "Samples of each question of an evaluation.")
     eval_limit: int | None = setting(None, "The first questions of each evaluation set only.")
+    eval_batch_size: int | None = setting(None, "Completions that an evaluation draws together. Default: as for eval.")
     only: str | list[str] = setting("", "Run these alone, with commas: ARM, or ARM:SEED. The others may run elsewhere.")
     resume: bool = setting(False, "Go on with an experiment, or add arms and seeds to it.")
     train: dict[str, Any] = setting({}, "Any other setting of train or TRL, for all arms: --train.KEY VALUE.")
@@ -136,7 +137,7 @@ def run_arm(settings: ExperimentSettings, name: str, seed: int) -> dict[str, Any
         num_samples=settings.num_samples,
         limit=settings.eval_limit,
         seed=seed,
-        batch_size=512 if settings.model == "tiny" else None,
+        batch_size=settings.eval_batch_size,
         resume=place.is_dir() and any(is_begun(folder) for folder in place.iterdir()),
     )
     (sets,) = evaluate_target(str(run_dir), asked).values()

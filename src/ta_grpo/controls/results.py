@@ -65,12 +65,8 @@ class Comparison:
         }
 
 
-def compare_arms(settings: ExperimentSettings, ks: Sequence[int] | None = None) -> Comparison:
-    """Compare what is done of an experiment.
-
-    Args:
-        settings: the experiment.
-        ks: the k of pass@k; by default 1 and the number of samples.
+def compare_arms(settings: ExperimentSettings) -> Comparison:
+    """Compare what is done of an experiment, at pass@1 and at pass@k with k the number of samples.
 
     Raises:
         UserError: nothing is done yet; a result file that is damaged or not of this experiment.
@@ -82,7 +78,7 @@ def compare_arms(settings: ExperimentSettings, ks: Sequence[int] | None = None) 
             results[arm] = {seed: read_result(settings, arm, seed) for seed in done}
     if not results:
         raise UserError(f"{settings.output_dir} holds no results yet")
-    ks = ks or sorted({1, settings.num_samples})
+    ks = sorted({1, settings.num_samples})
     sets = list(next(iter(next(iter(results.values())).values()))["evaluations"])
     budgets = {arm: _mean_budget([r["budget"] for r in by_seed.values()]) for arm, by_seed in results.items()}
     matched = _matched(budgets)
