@@ -65,8 +65,12 @@ class Comparison:
         }
 
 
-def compare_arms(settings: ExperimentSettings) -> Comparison:
-    """Compare what is done of an experiment, at pass@1 and at pass@k with k the number of samples.
+Results = Mapping[str, Mapping[int, Mapping[str, Any]]]
+"""Arm -> seed -> what its result file holds."""
+
+
+def read_results(settings: ExperimentSettings) -> Results:
+    """What is done of an experiment.
 
     Raises:
         UserError: nothing is done yet; a result file that is damaged or not of this experiment.
@@ -78,23 +82,42 @@ def compare_arms(settings: ExperimentSettings) -> Comparison:
             results[arm] = {seed: read_result(settings, arm, seed) for seed in done}
     if not results:
         raise UserError(f"{settings.output_dir} holds no results yet")
-    ks = sorted({1, settings.num_samples})
+    return results
+
+
+def pass_curves(results: Results, ks: Sequence[int]) -> dict[str, dict[str, dict[int, Interval]]]:
+    """Set -> arm -> k -> mean pass@k over seeds and problems with its interval."""
     sets = list(next(iter(next(iter(results.values())).values()))["evaluations"])
-    budgets = {arm: _mean_budget([r["budget"] for r in by_seed.values()]) for arm, by_seed in results.items()}
-    matched = _matched(budgets)
-    pairs = _pairs(list(results))
-    figures: dict[str, dict[str, dict[int, Interval]]] = {}
-    differences: dict[str, dict[tuple[str, str], dict[int, SeedComparison]]] = {}
-    for name in sets:
-        figures[name] = {
+    return {
+        name: {
             arm: {k: interval_over_seeds(_pass_at_k(by_seed, list(by_seed), name, k)) for k in ks}
             for arm, by_seed in results.items()
         }
-        differences[name] = {}
-        for a, b in pairs:
-            shared = [seed for seed in results[a] if seed in results[b]]
-            if shared:
-                differences[name][a, b] = {k: _difference(results, (a, b), shared, name, k) for k in ks}
+        for name in sets
+    }
+
+
+def arm_difference(results: Results, a: str, b: str, name: str, ks: Sequence[int]) -> dict[int, SeedComparison]:
+    """k -> pass@k of arm a minus that of arm b on one set, paired over the seeds both have; empty without any."""
+    shared = [seed for seed in results[a] if seed in results[b]]
+    return {k: _difference(results, (a, b), shared, name, k) for k in ks} if shared else {}
+
+
+def compare_arms(settings: ExperimentSettings) -> Comparison:
+    """Compare what is done of an experiment, at pass@1 and at pass@k with k the number of samples.
+
+    Raises:
+        UserError: nothing is done yet; a result file that is damaged or not of this experiment.
+    """
+    results = read_results(settings)
+    ks = sorted({1, settings.num_samples})
+    budgets = {arm: _mean_budget([r["budget"] for r in by_seed.values()]) for arm, by_seed in results.items()}
+    matched = _matched(budgets)
+    pairs = _pairs(list(results))
+    figures = pass_curves(results, ks)
+    differences = {
+        name: {(a, b): by_k for a, b in pairs if (by_k := arm_difference(results, a, b, name, ks))} for name in figures
+    }
     return Comparison(
         seeds={arm: list(by_seed) for arm, by_seed in results.items()},
         budgets=budgets,
@@ -122,7 +145,7 @@ def _pass_at_k(
 
 
 def _difference(
-    results: Mapping[str, Mapping[int, Mapping[str, Any]]],
+    results: Results,
     pair: tuple[str, str],
     seeds: Sequence[int],
     name: str,
