@@ -31,16 +31,12 @@ def config(**settings: Any) -> TAGRPOConfig:
         ({"advantage_scope": "per_phrasing", "num_generations": 4}, "use num_generations=8 or more"),
         ({"per_device_train_batch_size": 4}, "set gradient_accumulation_steps=2"),
         ({"per_device_train_batch_size": 4, "steps_per_generation": 3}, "set steps_per_generation=2"),
-        (
-            {"use_vllm": True, "vllm_importance_sampling_correction": True},
-            "leave it unset, or use ratio_anchor='sampled'",
-        ),
         ({"pull_to_original": -1.0, "ratio_anchor": "sampled"}, "0 or more"),
         ({"pull_to_original": 1.0}, "ratio_anchor='sampled'"),
         ({"pull_to_original": 1.0, "ratio_anchor": "sampled", "num_rephrasings": 0}, "with rephrasings"),
         ({"pull_to_original": 1.0, "ratio_anchor": "sampled", "loss_type": "grpo"}, "use loss_type='dapo' or 'cispo'"),
         ({"pull_to_original": 1.0, "ratio_anchor": "sampled", "beta": 0.1}, "set beta=0"),
-        ({"use_vllm": True, "off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold"),
+        ({"use_vllm": True, "off_policy_mask_threshold": 0.5}, "because of their prompt, not because"),
     ],
     ids=str,
 )
@@ -55,8 +51,28 @@ def test_the_vllm_correction_follows_the_prompts(caplog):
     assert config(num_rephrasings=0).vllm_importance_sampling_correction
     assert config(ratio_anchor="sampled", use_vllm=True, vllm_importance_sampling_correction=True)
     assert not caplog.records
+    config(use_vllm=True, vllm_importance_sampling_correction=True)
+    assert not caplog.records
     config(use_vllm=True)
     assert "vllm_importance_sampling_correction is off" in caplog.text
+    assert "one more forward pass" in caplog.text
+
+
+def test_the_off_policy_mask_is_refused_only_where_it_would_compare_prompts_by_accident():
+    for settings in (
+        {},
+        {"ratio_anchor": "importance", "use_vllm": True},
+        {"ratio_anchor": "sampled", "use_vllm": True},
+    ):
+        assert config(off_policy_mask_threshold=0.5, **settings).off_policy_mask_threshold == 0.5
+
+
+def test_a_kl_term_weighted_across_prompts_is_told(caplog):
+    config(beta=0.1)
+    config(beta=0.1, ratio_anchor="importance", use_bias_correction_kl=False)
+    assert not caplog.records
+    config(beta=0.1, ratio_anchor="importance")
+    assert "single tokens can weigh much" in caplog.text
 
 
 def test_the_defaults_of_trl_are_kept():

@@ -24,6 +24,17 @@ _TOKEN_NORMALISED_LOSSES = ("dapo", "cispo")
 class TAGRPOConfig(GRPOConfig):
     """``GRPOConfig`` with the settings of TA-GRPO. All other fields keep TRL's names, meaning and defaults.
 
+    Three settings of TRL meet completions that were sampled under a rephrasing q_n and are trained under q_0:
+
+    - ``vllm_importance_sampling_correction``: see its help.
+    - ``off_policy_mask_threshold`` drops negative completions whose mean log(pi_sampler / pi) is above it. Without
+      vLLM and with ``ratio_anchor='original'`` the sampler's log-probs are those of pi_old under q_0: it measures how
+      far the policy has moved, not how far apart the prompts are. With ``'importance'`` they are those under q_n: it
+      measures both, which is what the mask is for. With vLLM and ``'original'`` it is refused.
+    - ``use_bias_correction_kl`` (on in TRL 1.16) multiplies the KL term by the ratio. With ``'original'`` that
+      corrects for updates since the generation only, and the term stays no estimate of a KL divergence on off-prompt
+      completions. With ``'importance'`` the ratio also corrects, token by token, for the prompt, without a bound.
+
     Raises:
         UserError: a setting that cannot work, with what to set instead.
     """
@@ -72,8 +83,9 @@ class TAGRPOConfig(GRPOConfig):
         default=None,
         metadata={
             "help": "TRL's correction for the difference between vLLM and the training model. Left unset it follows "
-            "TRL (on) where completions are scored under the prompt they were sampled from, and is off otherwise: it "
-            "would compare log-probs under q_0 with log-probs under q_n."
+            "TRL (on) where completions are scored under the prompt they were sampled from, and is off otherwise, "
+            "since TRL would compare log-probs under q_0 with log-probs under q_n. True: computed under the prompt "
+            "that was sampled, pi_old(o|q_n) / pi_vllm(o|q_n), at the price of one more forward pass."
         },
     )
 
@@ -105,6 +117,26 @@ class TAGRPOConfig(GRPOConfig):
     def scores_under_original(self) -> bool:
         """Whether completions sampled under a rephrasing are trained under the original question."""
         return self.num_rephrasings > 0 and self.ratio_anchor != "sampled"
+
+    @property
+    def corrects_across_prompts(self) -> bool:
+        """Whether vLLM's log-probs are corrected under the prompt that was sampled, which is not the one trained."""
+        return bool(self.use_vllm and self.vllm_importance_sampling_correction and self.scores_under_original)
+
+    @property
+    def has_one_update_a_generation(self) -> bool:
+        """Whether every generation is used up by one update, so that pi = pi_old throughout: TRL's own condition."""
+        assert self.steps_per_generation is not None  # noqa: S101 - TRL sets it
+        return self.gradient_accumulation_steps % (self.steps_per_generation * self.num_iterations) == 0
+
+    @property
+    def _anchors_everything(self) -> bool:
+        return self.num_rephrasings > 0 and self.ratio_anchor == "original"
+
+    @property
+    def _weighs_kl_across_prompts(self) -> bool:
+        across = self.num_rephrasings > 0 and self.ratio_anchor == "importance"
+        return across and self.beta != 0 and self.use_bias_correction_kl
 
     def _check_choices(self) -> None:
         for name, choices in (
@@ -182,16 +214,18 @@ class TAGRPOConfig(GRPOConfig):
             if self.use_vllm and self.scores_under_original:
                 logger.warning(
                     "vllm_importance_sampling_correction is off: completions are sampled under rephrasings and "
-                    "scored under the original question, so the correction would compare different prompts."
+                    "scored under the original question. Set it to true to have it computed under the prompt that was "
+                    "sampled, at the price of one more forward pass."
                 )
-        elif self.use_vllm and self.vllm_importance_sampling_correction and self.scores_under_original:
-            raise UserError(
-                f"vllm_importance_sampling_correction=True compares log-probs under the original question with vLLM's "
-                f"under the rephrasing, and would mask most rephrased rows with ratio_anchor={self.ratio_anchor!r}; "
-                "leave it unset, or use ratio_anchor='sampled'"
-            )
-        if self.use_vllm and self.off_policy_mask_threshold is not None and self.scores_under_original:
+        if self.use_vllm and self.off_policy_mask_threshold is not None and self._anchors_everything:
             raise UserError(
                 "off_policy_mask_threshold with vLLM compares log-probs under the original question with vLLM's under "
-                f"the rephrasing (ratio_anchor={self.ratio_anchor!r}); leave it unset, or use ratio_anchor='sampled'"
+                "the rephrasing: with ratio_anchor='original' it would drop the failures of rephrasings because of "
+                "their prompt, not because the policy has moved; leave it unset, use ratio_anchor='sampled' or "
+                "'importance', or off_prompt_negatives='drop'"
+            )
+        if self._weighs_kl_across_prompts:
+            logger.warning(
+                "use_bias_correction_kl multiplies the KL term by the ratio, which with ratio_anchor='importance' is "
+                "pi(o|q_0) / pi_old(o|q_n), unclipped: single tokens can weigh much. Set it to false for the plain term"
             )

@@ -13,6 +13,7 @@ Names, beside TRL's own (all averaged over a logging interval):
 | `entropy/{on,off}_prompt` | entropy per token, likewise |
 | `clip_ratio/{on,off}_prompt` | share of tokens whose ratio is clipped, likewise |
 | `completions/pulled_share` | tokens trained once more under q_0, over all tokens of completions (`pull_to_original`) |
+| `sampling/kept/phrasing_0` … | tokens of each phrasing that the correction for vLLM has not masked |
 | `skipped_steps` | updates left out so far because their gradient was not finite |
 
 Shapes: Q questions, K completions of a group, P phrasings, G per phrasing, B rows, T completion tokens.
@@ -105,6 +106,20 @@ def k3_kl(logps_BT: Tensor, ref_logps_BT: Tensor) -> Tensor:
     """(B, T) k3 estimate exp(d) - d - 1 with d = log pi_ref - log pi."""
     d_BT = ref_logps_BT - logps_BT
     return d_BT.exp() - d_BT - 1
+
+
+def kept_sums(ratio: Tensor, mask_BT: Tensor, phrasing_B: Tensor, num_phrasings: int) -> Tensor:
+    """(P, 2) tokens kept, and all tokens, of each phrasing under TRL's correction for vLLM (0 is a masked token).
+
+    Args:
+        ratio: (B, T), or (B, 1) where a whole sequence has one.
+        mask_BT: tokens of completions.
+        phrasing_B: phrasing index of each row.
+        num_phrasings: P.
+    """
+    kept_B = ((ratio > 0) * mask_BT).sum(dim=1).float()
+    sums_P2 = torch.zeros(num_phrasings, 2, device=mask_BT.device)
+    return sums_P2.index_add_(0, phrasing_B, torch.stack([kept_B, mask_BT.sum(dim=1).float()], dim=1))
 
 
 def on_and_off_prompt_sums(values_BT: Tensor, mask_BT: Tensor, off_prompt_B: Tensor) -> Tensor:

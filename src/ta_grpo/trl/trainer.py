@@ -20,20 +20,18 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch import Tensor
-from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import pad
 
 from ..errors import UserError
 from ..group import drop_off_prompt_negatives, phrasing_of_slot
 from .checks import check_question, check_tokenised_prompt, check_train_dataset
 from .config import TAGRPOConfig
 from .finite import SkipNonFiniteSteps
-from .metrics import on_and_off_prompt_sums, pass_figures, signal_metrics
+from .metrics import kept_sums, on_and_off_prompt_sums, pass_figures, signal_metrics
 from .pull import append_pulled_rows
-from .resume import ResumableGRPOTrainer
+from .rescoring import RescoringGRPOTrainer
 
 
-class TAGRPOTrainer(ResumableGRPOTrainer):
+class TAGRPOTrainer(RescoringGRPOTrainer):
     """``GRPOTrainer`` on expanded groups.
 
     Takes what ``GRPOTrainer`` takes. ``args`` is a ``TAGRPOConfig``, and each training row has a column
@@ -65,9 +63,6 @@ class TAGRPOTrainer(ResumableGRPOTrainer):
 
     # TRL types these more widely than they are here.
     args: TAGRPOConfig  # pyright: ignore[reportIncompatibleVariableOverride]
-    model: Any  # pyright: ignore[reportIncompatibleVariableOverride]
-    accelerator: Any  # pyright: ignore[reportIncompatibleVariableOverride]
-    _tokenizer: Any
 
     def __init__(
         self,
@@ -85,8 +80,7 @@ class TAGRPOTrainer(ResumableGRPOTrainer):
                 raise UserError(f"{', '.join(refused)}: not supported with rephrasings; set num_rephrasings=0")
         if isinstance(train_dataset, Dataset):
             check_train_dataset(train_dataset, args)
-        self._sampled_prompts: list[Any] | None = None
-        self._sampled_prompt_ids: list[list[int]] = []
+        self._sampled_prompt_ids: list[list[int]] | None = None
         self._rewards_per_func = torch.empty(0)
         self._loss_forward: tuple[Tensor, Tensor | None] = (torch.empty(0), None)
         self.on_rollouts: Callable[[TAGRPOTrainer], None] | None = None
@@ -128,11 +122,9 @@ class TAGRPOTrainer(ResumableGRPOTrainer):
         num_generations: int,
         has_tool_images: bool = False,
     ) -> Any:
-        if self._sampled_prompts is not None:
+        if self._sampled_prompt_ids is not None:
             # The only place where q_n is seen. G, not K: vLLM's server mode takes every num_generations-th prompt.
-            prompt_ids, _, _ = self._tokenize_prompts(self._sampled_prompts)
-            self._sampled_prompt_ids = prompt_ids
-            num_generations = self.args.generations_per_phrasing
+            prompt_ids, num_generations = self._sampled_prompt_ids, self.args.generations_per_phrasing
         return super()._generate_single_turn(prompt_ids, images, multimodal_fields, num_generations, has_tool_images)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -146,26 +138,30 @@ class TAGRPOTrainer(ResumableGRPOTrainer):
         for column in ("id", "phrasing_index", "sampled_prompt"):
             if column in rows[0]:
                 self._log_completion_extra(column, [row[column] for row in rows])
+        sampled = None
         if self.num_phrasings > 1:
-            self._sampled_prompts = [row["sampled_prompt"] for row in rows]
+            sampled, _, _ = self._tokenize_prompts([row["sampled_prompt"] for row in rows])
             if self.args.ratio_anchor == "sampled":
                 rows = [row | {"prompt": row["sampled_prompt"]} for row in rows]
+        self._sampled_prompt_ids = sampled
         try:
-            with self._advantage_scope():
+            with self._advantage_scope(), self.old_pass_under(sampled if self.args.corrects_across_prompts else None):
                 output = super()._generate_and_score_completions(rows)
         finally:
-            self._sampled_prompts = None
+            self._sampled_prompt_ids = None
 
         output["phrasing_index"] = phrasings_B2[:, 0]
         all_phrasings = self.accelerator.gather(phrasings_B2)
         if self.args.off_prompt_negatives == "drop":
             output["advantages"] = drop_off_prompt_negatives(output["advantages"], phrasings_B2[:, 0])
             self._correct_logged_advantages(all_phrasings[:, 0])
-        if self.num_phrasings > 1 and self.args.ratio_anchor == "importance":
-            output["old_per_token_logps"] = self._logps_under(self._sampled_prompt_ids, output)
+        if sampled is not None:
+            self._anchor_old_logps(output, sampled)
         if self.args.pull_to_original > 0:
             output = self._pull_to_original(output, inputs)
         self._log_signal(all_phrasings)
+        if self.num_phrasings > 1 and "importance_sampling_ratio" in output:
+            self._log_kept(output)
         if self.on_rollouts is not None:
             self.on_rollouts(self)
         return output
@@ -193,39 +189,30 @@ class TAGRPOTrainer(ResumableGRPOTrainer):
         self._rewards_per_func = super()._calculate_rewards(*args, **kwargs)
         return self._rewards_per_func
 
-    # The importance ratio's other reading: pi(o | q_0) / pi_old(o | q_n).
+    # The prompt of pi_old: q_0's is TRL's own, unless the correction for vLLM has asked for q_n's.
 
-    def _logps_under(self, prompts: list[list[int]], output: dict[str, Any]) -> Tensor:
-        """(B, T) log pi_old(o_t | prompt, o_<t) of the rows' completions, each under the prompt given here."""
-        prompt_ids_BS, prompt_mask_BS = self._padded_prompts(prompts)
-        completion_ids_BT, completion_mask_BT = output["completion_ids"], output["completion_mask"]
-        checkpointing: Any = self.args.gradient_checkpointing_kwargs
-        with torch.no_grad(), disable_gradient_checkpointing(self.model, checkpointing):
-            logps_BT, _, _ = self._get_per_token_logps_and_entropies(
-                self.model,
-                torch.cat([prompt_ids_BS, completion_ids_BT], dim=1),
-                torch.cat([prompt_mask_BS, completion_mask_BT], dim=1),
-                completion_ids_BT.size(1),
-                batch_size=self.args.per_device_train_batch_size,
-            )
-        return logps_BT
-
-    def _padded_prompts(self, prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """(B, S) token ids and mask, padded on the left as TRL pads prompts."""
-        ids = [torch.tensor(each) for each in prompts]
-        layout: dict[str, Any] = {"padding_side": "left", "pad_to_multiple_of": self.pad_to_multiple_of}
-        ids_BS = pad(ids, padding_value=self._tokenizer.pad_token_id, **layout)
-        mask_BS = pad([torch.ones_like(each) for each in ids], padding_value=0, **layout)
-        return ids_BS.to(self.accelerator.device), mask_BS.to(self.accelerator.device)
+    def _anchor_old_logps(self, output: dict[str, Any], sampled: list[list[int]]) -> None:
+        """Make ``old_per_token_logps`` those of the prompt that ``ratio_anchor`` names."""
+        corrected, anchor = self.args.corrects_across_prompts, self.args.ratio_anchor
+        if anchor == "importance" and not corrected:
+            output["old_per_token_logps"] = self.logps_under(*self.padded_prompts(sampled), output)
+        elif anchor == "original" and corrected:
+            if self.args.has_one_update_a_generation:  # the ratio is 1 by construction, as in TRL without vLLM
+                del output["old_per_token_logps"]
+            else:
+                old_BT = self.logps_under(output["prompt_ids"], output["prompt_mask"], output)
+                output["old_per_token_logps"] = old_BT
 
     def _pull_to_original(self, output: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Our extension: train off-prompt completions with a positive advantage once more, under q_0."""
         originals, _, _ = self._tokenize_prompts([row["prompt"] for row in rows])
         under_original: dict[str, Tensor] = dict(
-            zip(("prompt_ids", "prompt_mask"), self._padded_prompts(originals), strict=True)
+            zip(("prompt_ids", "prompt_mask"), self.padded_prompts(originals), strict=True)
         )
         if "old_per_token_logps" in output:
-            under_original["old_per_token_logps"] = self._logps_under(originals, output)
+            under_original["old_per_token_logps"] = self.logps_under(
+                under_original["prompt_ids"], under_original["prompt_mask"], output
+            )
         output = append_pulled_rows(
             output,
             under_original,
@@ -253,6 +240,14 @@ class TAGRPOTrainer(ResumableGRPOTrainer):
         )
         for name, value in metrics.items():
             self._metrics["train"][name].append(value)
+
+    def _log_kept(self, output: dict[str, Any]) -> None:
+        sums_P2 = kept_sums(
+            output["importance_sampling_ratio"], output["completion_mask"], output["phrasing_index"], self.num_phrasings
+        )
+        for phrasing, (kept, total) in enumerate(self.accelerator.reduce(sums_P2, reduction="sum").tolist()):
+            if total > 0:
+                self._metrics["train"][f"sampling/kept/phrasing_{phrasing}"].append(kept / total)
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         logps_BT, entropies_BT, aux_loss = super()._get_per_token_logps_and_entropies(*args, **kwargs)
