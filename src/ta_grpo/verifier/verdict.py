@@ -19,6 +19,8 @@ UNUSABLE_GOLD = "unusable_gold"
 TIMED_OUT = "timed_out"
 ERROR = "error"
 OUTCOMES = (RIGHT, WRONG, NO_ANSWER, UNUSABLE_GOLD, TIMED_OUT, ERROR)
+# Outcomes that say nothing about the completion: no reward, rather than one of 0.
+NOT_APPLICABLE = (UNUSABLE_GOLD, ERROR)
 
 # Comparing takes milliseconds; what has not ended after this is an answer like 9^{9^{9^9}}.
 DEFAULT_TIMEOUT_SECONDS = 5.0
@@ -81,6 +83,17 @@ def verify_many(pairs: Iterable[tuple[str, str]], timeout: float = DEFAULT_TIMEO
     for pair, outcome in compared.items():
         _remember(pair, outcome)
     return [Verdict(outcome or compared[pair], pair[1]) for pair, outcome in zip(asked, outcomes, strict=True)]
+
+
+def checkable(answers: Iterable[str]) -> list[bool]:
+    """For each reference answer, whether the verifier finds it equal to itself; else no completion can be right.
+
+    Raises:
+        UserError: a worker process cannot start.
+    """
+    answers = list(answers)
+    boxed = [answer if "\\boxed" in answer else f"\\boxed{{{answer}}}" for answer in answers]
+    return [verdict.correct for verdict in verify_many(zip(boxed, answers, strict=True))]
 
 
 def _gold_text(gold: object) -> str:
