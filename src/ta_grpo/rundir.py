@@ -308,6 +308,27 @@ def is_finished(run_dir: Path) -> bool:
     return manifest.exists() and json.loads(manifest.read_text(encoding="utf-8"))["finished"]
 
 
+# Records of training.
+
+METRICS_FILE = "metrics.jsonl"
+ROLLOUTS_DIR = "rollouts"
+
+
+def rollouts_file(run_dir: Path, step: int) -> Path:
+    """Where the completions that step ``step`` (counted from 1) was trained on lie."""
+    return run_dir / ROLLOUTS_DIR / f"step_{step:05d}.parquet"
+
+
+def rollouts_files(run_dir: Path) -> dict[int, Path]:
+    """Step -> file of its completions, in the order of the steps."""
+    found = {}
+    for path in (run_dir / ROLLOUTS_DIR).glob("step_*.parquet"):
+        step = path.stem.removeprefix("step_")
+        if step.isdecimal():
+            found[int(step)] = path
+    return dict(sorted(found.items()))
+
+
 # Checkpoints.
 
 CHECKPOINT_PREFIX = "checkpoint-"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from ..errors import UserError
-from ..rundir import RunDir, is_begun, is_finished, read_jsonl, write_json_atomic
+from ..rundir import METRICS_FILE, RunDir, is_begun, is_finished, read_jsonl, rollouts_file, write_json_atomic
 from ..settings import check_names, setting, typed_settings
 from ..trl.train_settings import TrainSettings
 from .arms import ARMS, CHAIN, Arm, Shape
@@ -242,8 +242,6 @@ class Budget:
 def budget(run_dir: Path) -> Budget:
     """What a finished run has spent, from its metrics and rollouts."""
     import pyarrow.parquet
-
-    from ..trl.records import METRICS_FILE, rollouts_file
 
     iterations = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))["num_iterations"] or 1
     steps = read_jsonl(run_dir / METRICS_FILE)

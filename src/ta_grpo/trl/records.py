@@ -11,11 +11,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ..rundir import append_jsonl, truncate_jsonl
+from ..rundir import METRICS_FILE, append_jsonl, rollouts_file, rollouts_files, truncate_jsonl
 from .trainer import TAGRPOTrainer
-
-METRICS_FILE = "metrics.jsonl"
-ROLLOUTS_DIR = "rollouts"
 
 
 class RunRecords(TrainerCallback):
@@ -50,11 +47,6 @@ class RunRecords(TrainerCallback):
         append_jsonl(self.run_dir / METRICS_FILE, [{"step": state.global_step, **finite}])
 
 
-def rollouts_file(run_dir: Path, step: int) -> Path:
-    """Where the completions that step ``step`` (counted from 1) was trained on lie."""
-    return run_dir / ROLLOUTS_DIR / f"step_{step:05d}.parquet"
-
-
 def write_rollouts(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write rollouts as Parquet, in one step."""
     import pyarrow
@@ -69,8 +61,8 @@ def write_rollouts(path: Path, rows: list[dict[str, Any]]) -> None:
 def cut_records(run_dir: Path, last_step: int) -> None:
     """Remove metrics and rollouts of steps after ``last_step``: a resumed run does those steps again."""
     truncate_jsonl(run_dir / METRICS_FILE, lambda record: record["step"] <= last_step)
-    for path in (run_dir / ROLLOUTS_DIR).glob("step_*.parquet"):
-        if int(path.stem.removeprefix("step_")) > last_step:
+    for step, path in rollouts_files(run_dir).items():
+        if step > last_step:
             path.unlink()
 
 
