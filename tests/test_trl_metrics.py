@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import ta_grpo.trl.metrics as metrics_module
-from ta_grpo.trl.metrics import clipped_tokens, k3_kl, on_and_off_prompt_sums, signal_metrics
+from ta_grpo.group import signal_metrics
+from ta_grpo.trl.metrics import clipped_tokens, k3_kl, on_and_off_prompt_sums
 from tiny_models import model, save_model
 from trl_runs import FakeEngine, question_rows, ta_trainer
 

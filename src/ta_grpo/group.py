@@ -176,3 +176,31 @@ def variance_share_between_phrasings(rewards_QPG: Tensor) -> float:
     between = (mean_square_between - mean_square_within) / per_phrasing
     total = between + mean_square_within
     return between / total if total > 0 else float("nan")
+
+
+def signal_metrics(
+    rewards_QK: Tensor, phrasing_QK: Tensor, available_Q: Tensor, num_phrasings: int
+) -> dict[str, float]:
+    """The training signal of a batch of whole groups, by the names that both back ends log.
+
+    Args:
+        rewards_QK: (Q, K) rewards of whole groups, NaN where there is none.
+        phrasing_QK: (Q, K) phrasing index of each completion.
+        available_Q: (Q,) phrasings each question has, the original counted, at most P.
+        num_phrasings: P.
+    """
+    per_phrasing = rewards_QK.shape[1] // num_phrasings
+    # The first block of G is always q_0's; a short question has more of its completions in later blocks.
+    original_QG = rewards_QK[:, :per_phrasing]
+    metrics = {f"questions/original/{name}": share for name, share in group_outcomes(original_QG).shares().items()}
+    metrics |= {f"questions/joint/{name}": share for name, share in group_outcomes(rewards_QK).shares().items()}
+    if num_phrasings == 1:
+        return metrics
+    full_Q = available_Q == num_phrasings
+    metrics["questions/short_of_rephrasings"] = 1 - full_Q.float().mean().item()
+    for phrasing in range(num_phrasings):
+        metrics[f"reward/phrasing_{phrasing}"] = rewards_QK[phrasing_QK == phrasing].nanmean().item()
+    metrics["reward/variance_between_phrasings"] = variance_share_between_phrasings(
+        rewards_QK[full_Q].reshape(-1, num_phrasings, per_phrasing)
+    )
+    return metrics

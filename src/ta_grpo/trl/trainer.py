@@ -22,12 +22,12 @@ from datasets import Dataset
 from torch import Tensor
 
 from ..errors import UserError
-from ..group import drop_off_prompt_negatives, phrasing_of_slot
+from ..group import drop_off_prompt_negatives, phrasing_of_slot, signal_metrics
 from .checks import check_question, check_tokenised_prompt, check_train_dataset
 from .config import TAGRPOConfig
 from .finite import SkipNonFiniteSteps
-from .metrics import kept_sums, on_and_off_prompt_sums, pass_figures, signal_metrics
-from .pull import append_pulled_rows
+from .metrics import kept_sums, on_and_off_prompt_sums, pass_figures
+from .pull import append_pulled_rows, pulled_rows
 from .rescoring import RescoringGRPOTrainer
 
 
@@ -213,12 +213,14 @@ class TAGRPOTrainer(RescoringGRPOTrainer):
             under_original["old_per_token_logps"] = self.logps_under(
                 under_original["prompt_ids"], under_original["prompt_mask"], output
             )
+        phrasings_B = output["phrasing_index"]
         output = append_pulled_rows(
             output,
             under_original,
             self.args.pull_to_original,
             self._tokenizer.pad_token_id,
             multiple=self.args.steps_per_generation or 1,
+            at_least=int(self.accelerator.gather(phrasings_B.new_tensor([len(pulled_rows(output))])).max()),
         )
         tokens_B = output["completion_mask"].sum(dim=1)
         tokens = torch.stack([tokens_B[len(rows) :].sum(), tokens_B[: len(rows)].sum()])
