@@ -17,8 +17,18 @@ import torch
 from torch import Tensor
 
 
+def pulled_rows(output: Mapping[str, Any]) -> Tensor:
+    """Numbers of the rows that are pulled: sampled under a rephrasing, with a positive advantage."""
+    return ((output["phrasing_index"] > 0) & (output["advantages"] > 0)).nonzero().flatten()
+
+
 def append_pulled_rows(
-    output: Mapping[str, Any], under_original: Mapping[str, Tensor], weight: float, pad_token_id: int, multiple: int
+    output: Mapping[str, Any],
+    under_original: Mapping[str, Tensor],
+    weight: float,
+    pad_token_id: int,
+    multiple: int,
+    at_least: int = 0,
 ) -> dict[str, Any]:
     """Append the off-prompt rows with a positive advantage, under q_0 and with their advantage times ``weight``.
 
@@ -30,13 +40,16 @@ def append_pulled_rows(
         pad_token_id: pads prompts.
         multiple: TRL deals the rows over this many passes and leaves a remainder out; rows without a single trained
             token fill up to a multiple of it.
+        at_least: rows to append if fewer are pulled, likewise filled: what the process that pulls the most appends,
+            since TRL gathers figures of passes, which must be of one size in all processes.
 
     Returns:
         the rows with those appended.
     """
-    advantages_B = output["advantages"]
-    pulled = ((output["phrasing_index"] > 0) & (advantages_B > 0)).nonzero().flatten()
-    filling = -(len(advantages_B) + len(pulled)) % multiple
+    pulled = pulled_rows(output)
+    appending = max(len(pulled), at_least)
+    appending += -(len(output["advantages"]) + appending) % multiple
+    filling = appending - len(pulled)
     source = torch.cat([pulled, pulled.new_zeros(filling)])
     appended = {
         name: rows[source] if isinstance(rows, Tensor) and rows.ndim > 0 else rows for name, rows in output.items()
