@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import subprocess
@@ -43,6 +44,17 @@ def write_json_atomic(path: Path, content: Any) -> None:
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def write_parquet_atomic(path: Path, rows: list[dict[str, Any]], schema: Any = None) -> None:
+    """Write rows as Parquet, in one step; ``schema`` is pyarrow's, told from the rows by default."""
+    import pyarrow
+    import pyarrow.parquet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), temporary)
     os.replace(temporary, path)
 
 
@@ -327,6 +339,23 @@ def rollouts_files(run_dir: Path) -> dict[int, Path]:
         if step.isdecimal():
             found[int(step)] = path
     return dict(sorted(found.items()))
+
+
+def append_metrics(run_dir: Path, step: int, metrics: Mapping[str, Any]) -> None:
+    """Append the metrics of a step to ``metrics.jsonl``; a number that is not finite has no JSON form and is null."""
+    finite = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in metrics.items()
+    }
+    append_jsonl(run_dir / METRICS_FILE, [{"step": step, **finite}])
+
+
+def cut_records(run_dir: Path, last_step: int) -> None:
+    """Remove metrics and rollouts of steps after ``last_step``: a resumed run does those steps again."""
+    truncate_jsonl(run_dir / METRICS_FILE, lambda record: record["step"] <= last_step)
+    for step, path in rollouts_files(run_dir).items():
+        if step > last_step:
+            path.unlink()
 
 
 # Checkpoints.

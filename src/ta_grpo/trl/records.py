@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
-from ..rundir import METRICS_FILE, append_jsonl, rollouts_file, rollouts_files, truncate_jsonl
+from ..rundir import append_metrics, rollouts_file, write_parquet_atomic
 from .trainer import TAGRPOTrainer
 
 
@@ -36,34 +35,13 @@ class RunRecords(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._rollouts:
-            write_rollouts(rollouts_file(self.run_dir, state.global_step), self._rollouts)
+            write_parquet_atomic(rollouts_file(self.run_dir, state.global_step), self._rollouts)
             self._rollouts = []
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero or not logs or "train_runtime" in logs:
             return
-        # NaN (no such completion in this step) has no JSON form.
-        finite = {name: None if _not_finite(value) else value for name, value in logs.items()}
-        append_jsonl(self.run_dir / METRICS_FILE, [{"step": state.global_step, **finite}])
-
-
-def write_rollouts(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rollouts as Parquet, in one step."""
-    import pyarrow
-    import pyarrow.parquet
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), temporary)
-    os.replace(temporary, path)
-
-
-def cut_records(run_dir: Path, last_step: int) -> None:
-    """Remove metrics and rollouts of steps after ``last_step``: a resumed run does those steps again."""
-    truncate_jsonl(run_dir / METRICS_FILE, lambda record: record["step"] <= last_step)
-    for step, path in rollouts_files(run_dir).items():
-        if step > last_step:
-            path.unlink()
+        append_metrics(self.run_dir, state.global_step, logs)
 
 
 def _rollout_rows(trainer: TAGRPOTrainer) -> Iterator[dict[str, Any]]:
@@ -104,7 +82,3 @@ def _text(content: Any) -> str | None:
         return None
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     return text.encode("utf-8", errors="replace").decode("utf-8")  # Parquet refuses lone surrogates
-
-
-def _not_finite(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)

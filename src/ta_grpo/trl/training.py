@@ -23,11 +23,11 @@ from transformers.utils import logging as transformers_logging
 from ..errors import UserError
 from ..models import choose_threads, load_tokenizer, resolve_model
 from ..questions import QuestionSet, as_train_rows, load_questions
-from ..rundir import RunDir, is_finished
+from ..rundir import RunDir, cut_records, is_finished
 from ..settings import check_names, help_of, typed_settings
 from .config import TAGRPOConfig
 from .progress import TrainingProgress
-from .records import RunRecords, cut_records
+from .records import RunRecords
 from .resume import last_complete_checkpoint, remove_incomplete_checkpoints
 from .train_settings import FREE_TO_CHANGE, TrainSettings
 from .trainer import TAGRPOTrainer
