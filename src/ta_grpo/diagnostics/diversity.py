@@ -92,7 +92,8 @@ def mean_cosine_distance(vectors_CD: NDArray[np.float64]) -> float:
     if count < 2:
         return math.nan
     similarity_CC = vectors_CD @ vectors_CD.T
-    return float(1 - (similarity_CC.sum() - np.trace(similarity_CC)) / (count * (count - 1)))
+    distance = float(1 - (similarity_CC.sum() - np.trace(similarity_CC)) / (count * (count - 1)))
+    return max(distance, 0.0)  # rounding leaves dust below 0 for equal texts
 
 
 def vendi_score(vectors_CD: NDArray[np.float64]) -> float:

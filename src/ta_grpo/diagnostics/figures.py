@@ -35,7 +35,8 @@ def per_question_figures(
 
     Names: ``original/…`` G completions of q_0, ``equal_budget/…`` all K of q_0, ``joint/…`` G of each phrasing,
     ``phrasing_n/…`` those sampled under q_n (all K for n = 0), ``on_prompt/…`` and ``off_prompt/…`` under q_0 and
-    under rephrasings.
+    under rephrasings; the latter are those of ``_of_completions``. ``joint/reward_variance_between`` and
+    ``…_within`` phrasings add up, over questions, to the share that is returned.
     """
     num_phrasings = num_rephrasings + 1
     of_question: dict[str, list[Line]] = {question_id: [] for question_id in ids}
@@ -63,7 +64,10 @@ def per_question_figures(
         figures |= _prefixed(f"phrasing_{phrasing}", _rows(_of_completions(part, phrasing > 0) for part in drawn))
     figures |= _prefixed("on_prompt", _rows(_of_completions(lines[:group], False) for lines in sorted_lines))
     figures |= _prefixed("off_prompt", _rows(_of_completions(lines[group:], True) for lines in sorted_lines))
-    return figures, variance_share_between_phrasings(_rewards(pools["joint"]).reshape(-1, num_phrasings, per_phrasing))
+    figures["off_prompt/clip_importance"] = _importance_clip(pools["joint"])
+    rewards_QPG = _rewards(pools["joint"]).reshape(-1, num_phrasings, per_phrasing)
+    figures |= _prefixed("joint", _variances(rewards_QPG))
+    return figures, variance_share_between_phrasings(rewards_QPG)
 
 
 def _signal(pool: Sequence[Sequence[Line]]) -> PerQuestion:
@@ -71,6 +75,39 @@ def _signal(pool: Sequence[Sequence[Line]]) -> PerQuestion:
     outcomes = group_outcomes(_rewards(pool))
     states = {name: getattr(outcomes, f"{name}_Q").double().tolist() for name in _STATES}
     return states | {"uniform": [1 - mixed for mixed in states["mixed"]]}
+
+
+def _variances(rewards_QPG: Any) -> PerQuestion:
+    """Components of a question's reward variance, MSB and MSW as in ``variance_share_between_phrasings``:
+
+        reward_variance_within = MSW,   reward_variance_between = (MSB - MSW) / G
+
+    Both are unbiased, so the latter may be below 0. NaN where a reward is missing, or for G = 1.
+    """
+    per_phrasing = rewards_QPG.shape[2]
+    within_Q = rewards_QPG.var(dim=2).mean(dim=1)
+    between_Q = rewards_QPG.mean(dim=2).var(dim=1) - within_Q / per_phrasing
+    return {"reward_variance_between": between_Q.tolist(), "reward_variance_within": within_Q.tolist()}
+
+
+def _importance_clip(pool: Sequence[Sequence[Line]]) -> list[float]:
+    """Share of a question's off-prompt tokens whose gradient the clip of a true importance ratio would take away.
+
+        rho_t = pi(o_t | q_0, o_<t) / pi(o_t | q_n, o_<t),   the policy being the old one too: the first update
+
+    On the side where the joint advantage of the completion lets the clip act (``ratio_anchor="importance"``). The ratio
+    of the other two anchors is 1 at the first update, and nothing is clipped.
+    """
+    from ..group import joint_advantages
+
+    shares = []
+    for lines, advantages in zip(pool, joint_advantages(_rewards(pool)).tolist(), strict=True):
+        off = [(line, advantage) for line, advantage in zip(lines, advantages, strict=True) if line["phrasing"] > 0]
+        clipped = sum(line["ratio_below"] for line, advantage in off if advantage < 0)
+        clipped += sum(line["ratio_above"] for line, advantage in off if advantage > 0)
+        tokens = sum(line["tokens"] for line, _ in off)
+        shares.append(clipped / tokens if tokens else math.nan)
+    return shares
 
 
 def _rewards(pool: Sequence[Sequence[Line]]) -> Any:
@@ -114,18 +151,39 @@ def _embed(texts: Sequence[str], embedder: Embedder) -> NDArray[np.float64]:
 
 
 def _of_completions(lines: Sequence[Line], off_prompt: bool) -> dict[str, float]:
-    tokens = [line["tokens"] for line in lines]
+    """Figures of completions sampled under one prompt (or several rephrasings); a token where not said otherwise.
+
+    ``reward`` a completion; ``tokens`` a completion; ``cut``: share that did not end; ``entropy`` under the prompt it
+    was sampled from; ``kl`` (k3, as TRL's) and ``kl_exact`` (over the vocabulary): the policy's divergence from the
+    reference, under the prompt it was sampled from.
+
+    Off-prompt also, all under q_0: ``gap`` and ``ess_share`` (see ``passes``); ``kl_original``, what the KL term of
+    anchored training adds up: completions of q_n are no sample under q_0, so this is no estimate of a divergence, and
+    may be far above it; ``kl_exact_original``, the divergence of the two models' next tokens under q_0 at the
+    beginnings that completions of q_n have.
+    """
+    tokens = sum(line["tokens"] for line in lines)
     rewards = [reward for line in lines if not math.isnan(reward := _reward(line))]
     figures = {
         "reward": sum(rewards) / len(rewards) if rewards else math.nan,
-        "entropy": sum(line["entropy_sampled"] for line in lines) / sum(tokens) if sum(tokens) else math.nan,
-        "tokens": sum(tokens) / len(tokens) if tokens else math.nan,
+        "entropy": _a_token(lines, "entropy_sampled", tokens),
+        "tokens": tokens / len(lines) if lines else math.nan,
         "cut": sum(not line["finished"] for line in lines) / len(lines) if lines else math.nan,
+        "kl": _a_token(lines, "kl_sampled", tokens),
+        "kl_exact": _a_token(lines, "kl_exact_sampled", tokens),
     }
     if off_prompt:
         logps = [line["logp_sampled"] for line in lines], [line["logp_original"] for line in lines]
-        figures |= {"gap": surrogate_gap(*logps, tokens), "ess_share": ess_share(*logps)}
+        figures |= {"gap": surrogate_gap(*logps, [line["tokens"] for line in lines]), "ess_share": ess_share(*logps)}
+        figures["kl_original"] = _a_token(lines, "kl_original", tokens)
+        figures["kl_exact_original"] = _a_token(lines, "kl_exact_original", tokens)
     return figures
+
+
+def _a_token(lines: Sequence[Line], name: str, tokens: int) -> float:
+    """Mean over all tokens of a sum that lines have; NaN without tokens, or where a line has no such sum."""
+    sums = [line[name] for line in lines if name in line]
+    return sum(sums) / tokens if tokens and len(sums) == len(lines) else math.nan
 
 
 def _rows(rows: Any) -> PerQuestion:
@@ -171,7 +229,8 @@ def differences(figures: PerQuestion, num_rephrasings: int) -> dict[str, dict[st
         pairs[f"{name}: equal_budget - original"] = (f"equal_budget/{name}", f"original/{name}")
     for phrasing in range(1, num_rephrasings + 1):
         pairs[f"reward: phrasing_{phrasing} - phrasing_0"] = (f"phrasing_{phrasing}/reward", "phrasing_0/reward")
-    for name in ("reward", "entropy", "tokens"):
+    for name in ("reward", "entropy", "tokens", "kl_exact"):
         pairs[f"{name}: off_prompt - on_prompt"] = (f"off_prompt/{name}", f"on_prompt/{name}")
+    pairs["kl_original - kl_exact_original"] = ("off_prompt/kl_original", "off_prompt/kl_exact_original")
     told = {name: difference(figures, *pair) for name, pair in pairs.items()}
     return {name: gap for name, gap in told.items() if gap is not None}

@@ -14,6 +14,9 @@ UNSAFE_GAP = 0.22
 LOW_ESS = 0.5
 """Share of the completions: below, the weights throw more than half of what was sampled away."""
 
+HIGH_CLIP = 0.1
+"""Share of the tokens: above, the clip takes a good part of the update away."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -32,6 +35,8 @@ def findings_of(result: Mapping[str, Any]) -> list[Finding]:
         *_rescue(result),
         *_gap(result),
         *_weights(result),
+        *_clip(result),
+        *_kl(result),
         *_phrasings(result),
         *_diversity(result),
     ]
@@ -106,6 +111,53 @@ def _weights(result: Mapping[str, Any]) -> Found:
     return found
 
 
+def _clip(result: Mapping[str, Any]) -> Found:
+    """What the clip takes away: of a true importance ratio, and in the steps that training recorded."""
+    found: Found = []
+    clip = result["figures"].get("off_prompt/clip_importance")
+    if clip is not None and clip["low"] > HIGH_CLIP:
+        text = (
+            f"a true importance ratio (ratio_anchor=importance) would lose {_percent(clip)} of the tokens of "
+            "rephrasings to the clip at the first update"
+        )
+        found.append(("clip_importance", text, {"off_prompt/clip_importance": clip}))
+    names = [f"clip_ratio/{side}_prompt" for side in ("on", "off")]
+    training = result["training"]
+    if all(name in training["figures"] for name in names):
+        on, off = (training["figures"][name] for name in names)
+        if max(on, off) > HIGH_CLIP:
+            first, last = training["steps"]
+            text = (
+                f"in steps {first} to {last} of training the clip took away {100 * on:.0f} % of the tokens of the "
+                f"original and {100 * off:.0f} % of those of rephrasings"
+            )
+            found.append(("clip_in_training", text, {name: training["figures"][name] for name in names}))
+    return found
+
+
+def _kl(result: Mapping[str, Any]) -> Found:
+    found: Found = []
+    name = "kl_exact: off_prompt - on_prompt"
+    gap = result["differences"].get(name)
+    if gap is not None and _leaves_out_zero(gap):
+        how = "further" if gap["low"] > 0 else "less far"
+        text = (
+            f"the policy has moved {how} from the base model on rephrasings than on the original: "
+            f"{gap['mean_a']:.2g} against {gap['mean_b']:.2g} nats a token, {_nats(gap)}"
+        )
+        found.append(("kl", text, {name: gap}))
+    name = "kl_original - kl_exact_original"
+    gap = result["differences"].get(name)
+    if gap is not None and _leaves_out_zero(gap):
+        text = (
+            f"a KL term under the original (ratio_anchor=original, beta > 0) would add up {gap['mean_a']:.2g} nats a "
+            f"token on completions of rephrasings, where the two models are {gap['mean_b']:.2g} apart: it is no "
+            "estimate of their divergence there"
+        )
+        found.append(("kl_term", text, {name: gap}))
+    return found
+
+
 def _phrasings(result: Mapping[str, Any]) -> Found:
     found: Found = []
     for phrasing in range(1, result["num_rephrasings"] + 1):
@@ -142,6 +194,9 @@ _TRENDS = {
     "joint/uniform": "the share of questions without gradient in the joint group",
     "equal_budget/diversity/right/cosine_distance": "the mean distance of right completions of the original",
     "on_prompt/entropy": "the entropy a token",
+    "on_prompt/tokens": "the length of completions of the original, in tokens,",
+    "off_prompt/tokens": "the length of completions of rephrasings, in tokens,",
+    "on_prompt/kl_exact": "the KL to the base model, in nats a token,",
     "on_prompt/reward": "the share of right completions of the original",
     "off_prompt/gap": "the surrogate gap",
 }
@@ -178,6 +233,10 @@ def _percent(figure: Mapping[str, float]) -> str:
 
 def _points(gap: Mapping[str, float]) -> str:
     return f"{100 * gap['difference']:+.0f} points [{100 * gap['low']:+.0f}, {100 * gap['high']:+.0f}]"
+
+
+def _nats(gap: Mapping[str, float]) -> str:
+    return f"{gap['difference']:+.2g} [{gap['low']:+.2g}, {gap['high']:+.2g}]"
 
 
 def _distance(gap: Mapping[str, float]) -> str:

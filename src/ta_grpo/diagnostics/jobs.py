@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 from ..evaluation.progress import SamplingProgress
 from ..evaluation.targets import Target, find_targets, is_run
-from ..rundir import CHECKPOINT_PREFIX, RunDir, is_begun, is_finished, read_jsonl, write_json_atomic
+from ..rundir import CHECKPOINT_PREFIX, RunDir, checkpoints, is_begun, is_finished, read_jsonl, write_json_atomic
 from .settings import NO_EMBEDDER, DiagnoseSettings
 
 if TYPE_CHECKING:
@@ -31,11 +31,19 @@ FREE_TO_CHANGE = ("embedder", "rows_a_pass")
 # TRL's, for a run whose config.json leaves them open.
 _MAX_COMPLETION_LENGTH = 256
 _TEMPERATURE = 1.0
+_EPSILON = 0.2
 
 
 @dataclass(frozen=True)
 class Job:
-    """One checkpoint, or the base model as step 0, on the probe questions."""
+    """One checkpoint, or the base model as step 0, on the probe questions.
+
+    Attributes:
+        step: of the checkpoint.
+        since: the step of the checkpoint before it; 0 if there is none.
+        epsilon: the run's clipping range below and above 1.
+        base_model: what the run began with.
+    """
 
     run_dir: Path
     target: Target
@@ -46,6 +54,14 @@ class Job:
     sampling: SamplingSettings
     num_rephrasings: int
     template: str
+    epsilon: tuple[float, float]
+    base_model: str
+    since: int
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether the base model scores too; it is its own reference, and needs no second pass."""
+        return bool(self.run.config["kl"]) and self.target.name != BASE
 
     @property
     def place(self) -> Path:
@@ -75,8 +91,11 @@ def plan_jobs(run: str, settings: DiagnoseSettings) -> list[Job]:
     template = targets[-1].prompt_template or questions.prompt_template
     if config.get("reward", "accuracy") != "accuracy":
         logger.warning("%s was trained with reward=%s; its diagnostics judge answers alone", run_dir, config["reward"])
+    epsilon = _clipping_range(config)
+    steps = [0, *(_step(path.name) for path in checkpoints(run_dir))]
     jobs = []
     for target in targets:
+        step = 0 if target.name == BASE else _step(target.name)
         output_dir = (settings.output_dir or run_dir / "diagnostics") / target.name
         record = {
             "checkpoint": target.name,
@@ -87,6 +106,8 @@ def plan_jobs(run: str, settings: DiagnoseSettings) -> list[Job]:
             "num_generations": group_size,
             **asdict(sampling),
             "rows_a_pass": settings.rows_a_pass,
+            "epsilon": list(epsilon),
+            "kl": settings.kl,
             "embedder": settings.embedder,
             "prompt_template": template,
             "prompt_format": "messages" if target.conversational else "text",
@@ -96,16 +117,30 @@ def plan_jobs(run: str, settings: DiagnoseSettings) -> list[Job]:
             Job(
                 run_dir=run_dir,
                 target=target,
-                step=0 if target.name == BASE else int(target.name.removeprefix(CHECKPOINT_PREFIX)),
+                step=step,
                 questions=questions,
                 output_dir=output_dir,
                 run=RunDir(output_dir, record, data),
                 sampling=sampling,
                 num_rephrasings=num_rephrasings,
                 template=template,
+                epsilon=epsilon,
+                base_model=config["model"],
+                since=max((earlier for earlier in steps if earlier < step), default=0),
             )
         )
     return jobs
+
+
+def _step(checkpoint: str) -> int:
+    return int(checkpoint.removeprefix(CHECKPOINT_PREFIX))
+
+
+def _clipping_range(config: Mapping[str, Any]) -> tuple[float, float]:
+    """epsilon below and above, as TRL takes them: the upper one is the lower one where it is not set."""
+    low = _EPSILON if config.get("epsilon") is None else config["epsilon"]
+    high = (config.get("trl") or {}).get("epsilon_high")
+    return low, low if high is None else high
 
 
 def _base(config: Mapping[str, Any], like: Target) -> Target:
@@ -188,6 +223,9 @@ def _sampling(
 def check_jobs(jobs: Sequence[Job], settings: DiagnoseSettings) -> None:
     """Refuse what cannot be done, before anything is.
 
+    Args:
+        jobs: of one run or of several.
+
     Raises:
         UserError: packages that are missing; a directory used for something else, or unfinished without --resume; or
             nothing to resume.
@@ -260,6 +298,7 @@ def _draw(job: Job, settings: DiagnoseSettings) -> None:
     transformers_logging.disable_progress_bar()  # one display is enough
     model, tokenizer = load_model(job.target.model)
     choose_threads(model)
+    reference = load_model(job.base_model)[0] if job.has_reference else model if job.run.config["kl"] else None
     with SamplingProgress(f"{job.run_dir.name} {job.target.name}") as progress:
         probe(
             model,
@@ -272,12 +311,15 @@ def _draw(job: Job, settings: DiagnoseSettings) -> None:
             conversational=job.target.conversational,
             chat_template_kwargs=dict(job.target.chat_template_kwargs),
             rows_a_pass=settings.rows_a_pass,
+            epsilon=job.epsilon,
+            reference=reference,
             on_progress=lambda done, total: progress("sampling and scoring", done, total),
         )
 
 
 def _summed_up(job: Job, embedder: Embedder | None) -> dict[str, Any]:
     from .figures import differences, per_question_figures, with_intervals
+    from .recorded import recorded
 
     ids = [question.id for question in job.questions]
     per_phrasing = job.sampling.num_samples
@@ -292,6 +334,7 @@ def _summed_up(job: Job, embedder: Embedder | None) -> dict[str, Any]:
         "group_size": per_phrasing * (job.num_rephrasings + 1),
         "embedder": job.run.config["embedder"],
         "reward_variance_between_phrasings": between,
+        "training": recorded(job.run_dir, job.since, job.step),
         "figures": with_intervals(figures),
         "differences": differences(figures, job.num_rephrasings),
         "question_ids": ids,

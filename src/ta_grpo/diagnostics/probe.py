@@ -12,7 +12,7 @@ from ..questions import Question, question_prompt
 from ..rundir import append_jsonl
 from ..sampling import Completion, SamplingSettings, TransformersSampler, keep_whole_batches, plan_batches
 from ..verifier import verify_many
-from .passes import score
+from .passes import Scored, outside_range, score
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,11 @@ def count_completions(num_questions: int, num_rephrasings: int, per_phrasing: in
     return num_questions * (2 * num_rephrasings + 1) * per_phrasing
 
 
+def count_off_prompt(num_questions: int, num_rephrasings: int, per_phrasing: int) -> int:
+    """Those of them that are sampled under a rephrasing, N * G of each question, and scored under two prompts."""
+    return num_questions * num_rephrasings * per_phrasing
+
+
 def probe(
     model: Any,
     tokenizer: Any,
@@ -76,17 +81,22 @@ def probe(
     conversational: bool,
     chat_template_kwargs: dict[str, Any],
     rows_a_pass: int,
+    epsilon: tuple[float, float],
+    reference: Any = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Draw, verify and score all completions, appending a batch of lines at a time; whole batches are kept.
 
     A line: ``id``, ``phrasing``, ``block``, ``sample``, ``completion``, ``tokens``, ``finished``, ``outcome``,
-    ``extracted``, and sums over its tokens: ``logp_sampled`` and ``entropy_sampled`` under the prompt it was sampled
-    from, ``logp_original`` and ``entropy_original`` under q_0.
+    ``extracted``, and sums over its tokens: ``logp``, ``entropy`` and with a reference ``kl`` and ``kl_exact`` (see
+    ``passes.Scored``), each ``…_sampled`` under the prompt it was sampled from and ``…_original`` under q_0. Also how
+    many tokens' ratio pi(o_t | q_0) / pi(o_t | q_n) leaves the clipping range: ``ratio_below`` and ``ratio_above``.
 
     Args:
         settings: ``num_samples`` is G.
         rows_a_pass: completions of one forward pass.
+        epsilon: clipping range below and above 1.
+        reference: pi_ref of the KL; None: no KL.
 
     Raises:
         UserError: a prompt that does not fit, or a file that holds other samples.
@@ -105,12 +115,14 @@ def probe(
     if on_progress:
         on_progress(written, total)
     for batch in itertools.islice(plan_batches(names, lengths, settings), done, None):
-        asked = [prompts[number] for number, _ in batch.rows]
-        drawn: Any = sampler.complete(asked, batch.seed)
-        ids = [completion.ids for completion in drawn]
-        sampled = score(model, asked, ids, settings.temperature, rows_a_pass)
-        under_original = score(
-            model, [originals[number] for number, _ in batch.rows], ids, settings.temperature, rows_a_pass
+        drawn: Any = sampler.complete([prompts[number] for number, _ in batch.rows], batch.seed)
+        scored = _scored_twice(
+            model,
+            [(prompts[number], originals[number]) for number, _ in batch.rows],
+            [completion.ids for completion in drawn],
+            settings.temperature,
+            rows_a_pass,
+            reference,
         )
         verdicts = verify_many(
             (completion.text, blocks[number].question.answer)
@@ -126,19 +138,52 @@ def probe(
                     "finished": completion.finished,
                     "outcome": verdict.outcome,
                     "extracted": verdict.extracted,
-                    "logp_sampled": own.logp,
-                    "logp_original": other.logp,
-                    "entropy_sampled": own.entropy,
-                    "entropy_original": other.entropy,
+                    **_sums("sampled", sampled),
+                    **_sums("original", original),
+                    **_ratio_counts(sampled, original, epsilon),
                 }
-                for (number, sample), completion, verdict, own, other in zip(
-                    batch.rows, drawn, verdicts, sampled, under_original, strict=True
+                for (number, sample), completion, verdict, (sampled, original) in zip(
+                    batch.rows, drawn, verdicts, scored, strict=True
                 )
             ),
         )
         written += len(batch.rows)
         if on_progress:
             on_progress(written, total)
+
+
+def _scored_twice(
+    model: Any,
+    prompts: Sequence[tuple[list[int], list[int]]],
+    completions: Sequence[Sequence[int]],
+    temperature: float,
+    rows_a_pass: int,
+    reference: Any,
+) -> list[tuple[Scored, Scored]]:
+    """Each completion under both of its prompts, (q_n, q_0); once where they are the same."""
+    own = score(model, [asked for asked, _ in prompts], completions, temperature, rows_a_pass, reference)
+    off_prompt = [row for row, (asked, original) in enumerate(prompts) if asked != original]
+    under_original = score(
+        model,
+        [prompts[row][1] for row in off_prompt],
+        [completions[row] for row in off_prompt],
+        temperature,
+        rows_a_pass,
+        reference,
+    )
+    others = dict(zip(off_prompt, under_original, strict=True))
+    return [(scored, others.get(row, scored)) for row, scored in enumerate(own)]
+
+
+def _sums(under: str, scored: Scored) -> dict[str, float]:
+    sums = {"logp": scored.logp, "entropy": scored.entropy, "kl": scored.kl, "kl_exact": scored.kl_exact}
+    return {f"{name}_{under}": value for name, value in sums.items() if value is not None}
+
+
+def _ratio_counts(sampled: Scored, original: Scored, epsilon: tuple[float, float]) -> dict[str, int]:
+    return dict(
+        zip(("ratio_below", "ratio_above"), outside_range(original.logps_T - sampled.logps_T, *epsilon), strict=True)
+    )
 
 
 def _place(block: Block, sample: int) -> dict[str, Any]:

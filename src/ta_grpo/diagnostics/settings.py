@@ -29,6 +29,7 @@ class DiagnoseSettings:
     embedder: str = setting(
         OFFLINE_EMBEDDER, "Embeds completions: the offline default, another sentence-transformers model, or none."
     )
+    kl: bool = setting(True, "KL to the model that the run began with; loads it too, and doubles the forward passes.")
     every_checkpoint: bool = setting(True, "Every checkpoint of the run, or the last alone.")
     base: bool = setting(False, "The model that the run began with too, as step 0.")
     output_dir: Path | None = setting(None, "Where the results go. Default: the run's own folder diagnostics.")
