@@ -1,0 +1,90 @@
+"""The sentences at the head of a page. One speaks of a difference only where its interval leaves 0 out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..controls.results import chain_step
+from .outcomes import Gap, Outcomes
+from .reading import Arm, Source
+from .training import mean_over_training, metric
+
+MIXED = "questions/joint/mixed"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``kind``: up, down, both (of differences), none (cannot be told), fact, diagnosed, or caution."""
+
+    kind: str
+    about: str
+    text: str
+
+
+def findings_of(source: Source, outcomes: Outcomes) -> list[Finding]:
+    """All findings, the most asked-for first."""
+    pairs = list(dict.fromkeys(pair for by_pair in outcomes.gaps.values() for pair in by_pair))
+    found = [_of_pair(pair, outcomes) for pair in pairs]
+    found += _mixed_share(source.arms)
+    for run in source.runs:
+        for told in _diagnosed(run.diagnostics):
+            found.append(Finding("diagnosed", f"{run.name}, {told[0]}", told[1]))
+    return found + [Finding("caution", "Caution", warning) for warning in outcomes.warnings]
+
+
+def _of_pair(pair: tuple[str, str], outcomes: Outcomes) -> Finding:
+    """What is told of one difference, over all sets and k."""
+    a, b = pair
+    clear, unclear = [], []
+    signs = set()
+    for name, by_pair in outcomes.gaps.items():
+        for k, gap in by_pair.get(pair, {}).items():
+            if gap.low > 0 or gap.high < 0:
+                signs.add(gap.difference > 0)
+                clear.append(f"pass@{k} on {name} {points(gap)}")
+            else:
+                unclear.append(f"pass@{k} on {name} {points(gap)}")
+    step = chain_step(a, b)
+    about = f"{a} against {b}" + (f" ({step})" if step else "")
+    if not clear:
+        return Finding("none", about, f"cannot be told apart: {'; '.join(unclear)}")
+    kind = "both" if len(signs) > 1 else "up" if signs == {True} else "down"
+    how = {"both": "differs", "up": "higher", "down": "lower"}[kind]
+    text = f"{how}: {'; '.join(clear)}"
+    return Finding(kind, about, text + (f". Cannot be told: {'; '.join(unclear)}" if unclear else ""))
+
+
+def points(gap: Gap) -> str:
+    """A difference in points with its interval and p-value."""
+    told = f"{signed(100 * gap.difference)}"
+    if not math.isnan(gap.low):
+        told += f" [{signed(100 * gap.low)}, {signed(100 * gap.high)}]"
+    return f"{told}, p = {gap.p_value:.2g}"
+
+
+def signed(value: float) -> str:
+    """With a true minus, one decimal; what rounds to 0 has no sign."""
+    text = f"{value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+
+
+def _mixed_share(arms: Sequence[Arm]) -> list[Finding]:
+    told = []
+    for arm in arms:
+        shares = [100 * mean_over_training(metric(MIXED)(run)) for run in arm.runs]
+        shares = [share for share in shares if not math.isnan(share)]
+        if shares:
+            span = f" ({min(shares):.0f} to {max(shares):.0f} over {len(shares)} seeds)" if len(shares) > 1 else ""
+            told.append(f"{sum(shares) / len(shares):.0f} % in {arm.name}{span}")
+    if not told:
+        return []
+    return [Finding("fact", "Groups that gave a gradient", f"mixed over all of training: {'; '.join(told)}")]
+
+
+def _diagnosed(diagnostics: Mapping[str, object] | None) -> list[tuple[str, str]]:
+    found = (diagnostics or {}).get("findings")
+    if not isinstance(found, list):
+        return []
+    return [(str(each.get("checkpoint", "")), str(each.get("text", ""))) for each in found if isinstance(each, dict)]

@@ -1,0 +1,218 @@
+"""Run directories and experiments as a report sees them. Only read; nothing is computed that a verb has not written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from ..evaluation.summary import SUMMARY_FILE, Evaluation, load_evaluation
+from ..rundir import METRICS_FILE, checkpoint_dirs, read_jsonl, rollouts_files
+
+if TYPE_CHECKING:
+    from ..controls.experiment import ExperimentSettings
+
+EVALUATIONS_DIR = "eval"
+DIAGNOSTICS_FILE = "diagnostics.json"
+RESULTS_DIR = "results"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run directory holds; any part may be absent.
+
+    Attributes:
+        name: for tables and legends.
+        metrics: one record a step.
+        evaluations: by set, of the last checkpoint.
+        diagnostics: what the verb diagnose has written, or None.
+        rollouts: step -> file.
+        has_checkpoints: whether there is something to evaluate or diagnose.
+    """
+
+    name: str
+    path: Path
+    config: Mapping[str, Any]
+    manifest: Mapping[str, Any]
+    metrics: Sequence[Mapping[str, Any]]
+    evaluations: Mapping[str, Evaluation]
+    diagnostics: Mapping[str, Any] | None
+    rollouts: Mapping[int, Path]
+    has_checkpoints: bool
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs that differ in their seed alone; a run that was named on its own is an arm of one."""
+
+    name: str
+    runs: Sequence[Run]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a page is about: arms, and for an experiment its settings.
+
+    Attributes:
+        name: of the experiment, or of the runs.
+        missing: what an experiment still lacks, each with the command that makes it.
+    """
+
+    name: str
+    arms: Sequence[Arm]
+    experiment: ExperimentSettings | None = None
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    missing: Sequence[tuple[str, str]] = ()
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for arm in self.arms for run in arm.runs]
+
+
+def read_source(paths: Sequence[Path]) -> Source:
+    """An experiment, or one or more runs.
+
+    Raises:
+        UserError: a directory that is neither, an experiment beside something else, or a damaged file.
+    """
+    for path in paths:
+        if not path.is_dir():
+            raise UserError(f"{path} is no directory; name runs, or an experiment, that ta-grpo has made")
+    experiments = [path for path in paths if _is_experiment(path)]
+    if experiments and len(paths) > 1:
+        raise UserError(f"{experiments[0]} is an experiment, which is reported alone; leave the others out")
+    if experiments:
+        return _read_experiment(paths[0])
+    for path in paths:
+        if not _is_run(path):
+            raise UserError(
+                f"{path} is neither a run nor an experiment: it has no {METRICS_FILE}, no rollouts, no "
+                f"{EVALUATIONS_DIR}/ and no {RESULTS_DIR}/; name a directory that train, eval or compare has made"
+            )
+    names = _short_names(paths)
+    runs = [read_run(path, name) for path, name in zip(paths, names, strict=True)]
+    return Source(" and ".join(names), [Arm(run.name, [run]) for run in runs])
+
+
+def read_run(path: Path, name: str) -> Run:
+    """A run directory, complete or not.
+
+    Raises:
+        UserError: a damaged file.
+    """
+    diagnostics = path / DIAGNOSTICS_FILE
+    places = sorted((path / EVALUATIONS_DIR).glob(f"*/{SUMMARY_FILE}"))
+    return Run(
+        name=name,
+        path=path,
+        config=_read_object(path / "config.json"),
+        manifest=_read_object(path / "manifest.json"),
+        metrics=[record for record in read_jsonl(path / METRICS_FILE) if isinstance(record.get("step"), int)],
+        evaluations={place.parent.name: load_evaluation(place.parent) for place in places},
+        diagnostics=_read_object(diagnostics) if diagnostics.exists() else None,
+        rollouts=rollouts_files(path),
+        has_checkpoints=bool(checkpoint_dirs(path)),
+    )
+
+
+def _is_run(path: Path) -> bool:
+    evaluated = any((path / EVALUATIONS_DIR).glob(f"*/{SUMMARY_FILE}"))
+    return evaluated or (path / METRICS_FILE).exists() or bool(rollouts_files(path))
+
+
+def _is_experiment(path: Path) -> bool:
+    return "arms" in _read_object(path / "config.json") and not (path / METRICS_FILE).exists()
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """A JSON object; an empty one if there is no such file."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (ValueError, OSError):
+        content = None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it holds no JSON object; restore it, or move it away")
+    return content
+
+
+def _short_names(paths: Sequence[Path]) -> list[str]:
+    """The last part of each path, with as much before it as tells them apart."""
+    parts = [path.resolve().parts for path in paths]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise UserError(f"{paths[0]} is named twice; name each run once")
+
+
+# Experiments.
+
+
+def _read_experiment(path: Path) -> Source:
+    from ..controls.experiment import ExperimentSettings
+
+    config = _read_object(path / "config.json")
+    finished = _finished(path)
+    if not finished:
+        raise UserError(f"{path} holds no results yet; run ta-grpo compare with --resume, and report again")
+    try:
+        settings = ExperimentSettings(**config, output_dir=path)
+        planned = [(str(arm), int(seed)) for seed in settings.seeds for arm in settings.arms]
+        # Arms and seeds that were run elsewhere count too.
+        settings.arms = list(dict.fromkeys([*map(str, settings.arms), *(arm for arm, _ in finished)]))
+        settings.seeds = sorted({*map(int, settings.seeds), *(seed for _, seed in finished)})
+    except TypeError as error:
+        raise UserError(f"{path / 'config.json'} is not that of an experiment of this version: {error}") from None
+    arms, absent = [], []
+    for arm in settings.arms:
+        runs = []
+        for seed in (seed for name, seed in finished if name == arm):
+            place = path / "runs" / str(arm) / f"seed_{seed}"
+            if _is_run(place):
+                runs.append(read_run(place, f"{arm}, seed {seed}"))
+            else:
+                absent.append(f"{arm} seed {seed}")
+        if any(name == arm for name, _ in finished):
+            arms.append(Arm(str(arm), runs))
+    return Source(
+        name=path.resolve().name,
+        arms=arms,
+        experiment=settings,
+        manifest=_read_object(path / "manifest.json"),
+        missing=_missing(path, [job for job in planned if job not in finished], absent),
+    )
+
+
+def _finished(path: Path) -> list[tuple[str, int]]:
+    """Arm and seed of each result file of an arm that there is, by seed."""
+    from ..controls.arms import ARMS
+
+    found = []
+    for file in (path / RESULTS_DIR).glob("*_seed_*.json"):
+        arm, _, seed = file.stem.rpartition("_seed_")
+        if arm in ARMS and seed.isdecimal():
+            found.append((arm, int(seed)))
+    return sorted(found, key=lambda job: (job[1], job[0]))
+
+
+def _missing(path: Path, unfinished: Sequence[tuple[str, int]], absent: Sequence[str]) -> list[tuple[str, str]]:
+    missing = []
+    if unfinished:
+        which = _some([f"{arm} seed {seed}" for arm, seed in unfinished])
+        missing.append(
+            (f"results of {which}", f"ta-grpo compare EXPERIMENT.yaml --output-dir {path} --resume"),
+        )
+    if absent:
+        text = f"training records and rollouts of {_some(absent)}: only their results are here"
+        missing.append((text, f"copy their directories from where they ran to {path / 'runs'}/ARM/seed_N"))
+    return missing
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:4])
+    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
