@@ -3,7 +3,7 @@
 #   make test        everything the gate checks, but for verl
 #   make test-verl   the verl back end, with verl installed; its requirements conflict with those of `make test`
 PYTHON ?= python3
-EXTRAS_demo = train
+EXTRAS_demo = train,report
 EXTRAS_test = dev,diversity,gguf
 
 .PHONY: demo test test-fast test-verl check clean
