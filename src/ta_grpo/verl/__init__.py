@@ -6,3 +6,7 @@ together. Needs the extra ``verl`` in an environment of its own.
 
 Importing this package is cheap: neither verl, ray nor torch is loaded.
 """
+
+# verl takes a row's agent loop from its column `agent_name`.
+TRAINING_LOOP = "ta_grpo"
+VALIDATION_LOOP = "single_turn_agent"
