@@ -33,6 +33,7 @@ def train(
     from ..trl.training import train as run
 
     run_dir = run(settings)
+    _leave_the_process_group()
     if os.environ.get("RANK", "0") != "0":  # of several processes, the first tells
         return
     metrics = read_jsonl(run_dir / "metrics.jsonl")
@@ -42,6 +43,15 @@ def train(
     else:
         figures = [(f"last {name}", f"{last[name]:.3g}") for name in _SHOWN if last.get(name) is not None]
         print_pairs(f"Trained: {run_dir}", [("steps", last.get("step", 0)), *figures])
+
+
+def _leave_the_process_group() -> None:
+    """Of several processes, the one that ends first must not tear the connections of the others."""
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 def trl_names() -> list[str]:
