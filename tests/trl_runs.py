@@ -133,8 +133,8 @@ class Recorder(TrainerCallback):
 
 
 def ta_trainer(tmp_path: Any, rows: list[dict[str, Any]], reward: Any = vowel_reward, **settings: Any) -> Any:
-    """A TAGRPOTrainer on the random tiny model, with ``.recorder``."""
-    return _trainer(TAGRPOTrainer, TAGRPOConfig, tmp_path, rows, reward, settings)
+    """A TAGRPOTrainer on the random tiny model, with ``.recorder``; its passes are TRL's own unless asked otherwise."""
+    return _trainer(TAGRPOTrainer, TAGRPOConfig, tmp_path, rows, reward, {"compact_passes": False} | settings)
 
 
 def stock_trainer(tmp_path: Any, rows: list[dict[str, Any]], reward: Any = vowel_reward, **settings: Any) -> Any:

@@ -79,6 +79,14 @@ class TAGRPOConfig(GRPOConfig):
             "advantage are trained once more under the original question, with this weight. 0 is off."
         },
     )
+    compact_passes: bool = field(
+        default=True,
+        metadata={
+            "help": "Leave out of forward and backward passes what gives no gradient: rows whose advantage is 0 (with "
+            "beta=0) and padding, with rows dealt by length over the passes of an update. Losses and gradients stay "
+            "those of TRL up to rounding. False: bit by bit."
+        },
+    )
     vllm_importance_sampling_correction: bool | None = field(  # pyright: ignore[reportIncompatibleVariableOverride]
         default=None,
         metadata={

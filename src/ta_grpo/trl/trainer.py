@@ -24,14 +24,14 @@ from torch import Tensor
 from ..errors import UserError
 from ..group import drop_off_prompt_negatives, phrasing_of_slot, signal_metrics
 from .checks import check_question, check_tokenised_prompt, check_train_dataset
+from .compact import CompactGRPOTrainer
 from .config import TAGRPOConfig
 from .finite import SkipNonFiniteSteps
 from .metrics import kept_sums, on_and_off_prompt_sums, pass_figures
 from .pull import append_pulled_rows, pulled_rows
-from .rescoring import RescoringGRPOTrainer
 
 
-class TAGRPOTrainer(RescoringGRPOTrainer):
+class TAGRPOTrainer(CompactGRPOTrainer):
     """``GRPOTrainer`` on expanded groups.
 
     Takes what ``GRPOTrainer`` takes. ``args`` is a ``TAGRPOConfig``, and each training row has a column
