@@ -28,13 +28,14 @@ def file_name(*words: str) -> str:
 
 def pass_figure(name: str, curves: PassCurves, styles: Mapping[str, Style], over: str) -> Figure:
     """pass@k of all arms on one set, with bands."""
+    alpha = _band(len(curves))
     with drawing() as (canvas, axes):
         for arm, by_k in curves.items():
             ks = sorted(by_k)
             means, low, high = ([100 * getattr(by_k[k], side) for k in ks] for side in ("mean", "low", "high"))
             _line(axes, styles[arm], ks, means, arm)
             if not any(map(math.isnan, (*low, *high))):
-                axes.fill_between(ks, low, high, color=styles[arm].color, alpha=0.14, linewidth=0)
+                axes.fill_between(ks, low, high, color=styles[arm].color, alpha=alpha, linewidth=0)
         ks = sorted({k for by_k in curves.values() for k in by_k})
         axes.set_xscale("log", base=2)
         axes.set_xticks(ks, [str(k) for k in ks])
@@ -102,7 +103,7 @@ def training_figure(
             means, low, high = ([scale * value for value in side] for side in (curve.mean, curve.low, curve.high))
             _line(axes, style, curve.steps, means, arm, every=max(1, len(curve.steps) // 6))
             if curve.seeds > 1:
-                axes.fill_between(curve.steps, low, high, color=style.color, alpha=0.12, linewidth=0)
+                axes.fill_between(curve.steps, low, high, color=style.color, alpha=_band(len(curves)), linewidth=0)
         axes.set_xlabel("training step")
         axes.set_ylabel(axis)
         axes.set_title(title)
@@ -152,6 +153,11 @@ def gap_figure(gaps: Mapping[str, Mapping[int, Mapping[str, float]]], styles: Ma
             f"questions ({n}). Above {UNSAFE_GAP}, a ratio across prompts would be clipped at ε = 0.2."
         )
         return finished(canvas, "surrogate_gap", "Surrogate gap of each rephrasing", caption)
+
+
+def _band(series: int) -> float:
+    """How dense bands may be without hiding each other."""
+    return 0.16 if series <= 3 else 0.08
 
 
 def _line(axes: Any, style: Style, x: Sequence[float], y: Sequence[float], label: str, every: int = 1) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..controls.results import chain_step
@@ -35,33 +35,50 @@ def findings_of(source: Source, outcomes: Outcomes) -> list[Finding]:
 
 
 def _of_pair(pair: tuple[str, str], outcomes: Outcomes) -> Finding:
-    """What is told of one difference, over all sets and k."""
+    """What is told of one difference: for each k, where it is higher, lower, or cannot be told."""
     a, b = pair
-    clear, unclear = [], []
-    signs = set()
+    by_k: dict[int, dict[str, Gap]] = {}
     for name, by_pair in outcomes.gaps.items():
         for k, gap in by_pair.get(pair, {}).items():
-            if gap.low > 0 or gap.high < 0:
-                signs.add(gap.difference > 0)
-                clear.append(f"pass@{k} on {name} {points(gap)}")
-            else:
-                unclear.append(f"pass@{k} on {name} {points(gap)}")
+            by_k.setdefault(k, {})[name] = gap
+    signs = {_direction(gap) for by_set in by_k.values() for gap in by_set.values()} - {""}
     step = chain_step(a, b)
     about = f"{a} against {b}" + (f" ({step})" if step else "")
-    if not clear:
-        return Finding("none", about, f"cannot be told apart: {'; '.join(unclear)}")
-    kind = "both" if len(signs) > 1 else "up" if signs == {True} else "down"
-    how = {"both": "differs", "up": "higher", "down": "lower"}[kind]
-    text = f"{how}: {'; '.join(clear)}"
-    return Finding(kind, about, text + (f". Cannot be told: {'; '.join(unclear)}" if unclear else ""))
+    kind = "none" if not signs else "both" if len(signs) > 1 else "up" if signs == {"higher"} else "down"
+    return Finding(kind, about, "; ".join(_at_k(k, by_set) for k, by_set in by_k.items()))
+
+
+def _direction(gap: Gap) -> str:
+    """Empty where the interval holds 0, or there is none."""
+    return "higher" if gap.low > 0 else "lower" if gap.high < 0 else ""
+
+
+def _at_k(k: int, by_set: Mapping[str, Gap]) -> str:
+    parts = []
+    for direction in ("higher", "lower", ""):
+        there = {name: gap for name, gap in by_set.items() if _direction(gap) == direction}
+        if not there:
+            continue
+        sets = "" if len(by_set) == 1 else f" on all {len(by_set)} sets" if there == by_set else f" on {_and(there)}"
+        amounts = points(next(iter(there.values()))) if len(there) == 1 else _range(list(there.values()))
+        parts.append(f"{direction}{sets}, {amounts}" if direction else f"cannot be told apart{sets}, {amounts}")
+    return f"pass@{k} {', '.join(parts)}"
+
+
+def _and(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _range(gaps: Sequence[Gap]) -> str:
+    amounts = sorted(gap.difference for gap in gaps)
+    return f"{signed(100 * amounts[0])} to {signed(100 * amounts[-1])} points"
 
 
 def points(gap: Gap) -> str:
     """A difference in points with its interval and p-value."""
-    told = f"{signed(100 * gap.difference)}"
-    if not math.isnan(gap.low):
-        told += f" [{signed(100 * gap.low)}, {signed(100 * gap.high)}]"
-    return f"{told}, p = {gap.p_value:.2g}"
+    interval = "" if math.isnan(gap.low) else f" [{signed(100 * gap.low)}, {signed(100 * gap.high)}]"
+    return f"{signed(100 * gap.difference)} points{interval} (p = {gap.p_value:.2g})"
 
 
 def signed(value: float) -> str:

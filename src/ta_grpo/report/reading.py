@@ -184,7 +184,7 @@ def _read_experiment(path: Path) -> Source:
         arms=arms,
         experiment=settings,
         manifest=_read_object(path / "manifest.json"),
-        missing=_missing(path, [job for job in planned if job not in finished], absent),
+        missing=_missing(path, [job for job in planned if job not in finished], absent, len(finished)),
     )
 
 
@@ -200,16 +200,17 @@ def _finished(path: Path) -> list[tuple[str, int]]:
     return sorted(found, key=lambda job: (job[1], job[0]))
 
 
-def _missing(path: Path, unfinished: Sequence[tuple[str, int]], absent: Sequence[str]) -> list[tuple[str, str]]:
+def _missing(
+    path: Path, unfinished: Sequence[tuple[str, int]], absent: Sequence[str], finished: int
+) -> list[tuple[str, str]]:
     missing = []
     if unfinished:
         which = _some([f"{arm} seed {seed}" for arm, seed in unfinished])
-        missing.append(
-            (f"results of {which}", f"ta-grpo compare EXPERIMENT.yaml --output-dir {path} --resume"),
-        )
+        missing.append((f"results of {which}", f"ta-grpo compare EXPERIMENT.yaml --output-dir {path} --resume"))
     if absent:
-        text = f"training records and rollouts of {_some(absent)}: only their results are here"
-        missing.append((text, f"copy their directories from where they ran to {path / 'runs'}/ARM/seed_N"))
+        which = f"all {finished} runs" if len(absent) == finished else _some(absent)
+        what = f"training records and rollouts of {which}: only their results are here"
+        missing.append((what, f"Copy their directories from where they ran to {path / 'runs'}/ARM/seed_N"))
     return missing
 
 

@@ -19,7 +19,7 @@
     right: ["right", "✓ right"],
     wrong: ["wrong", "✗ wrong"],
     no_answer: ["odd", "– no answer"],
-    timed_out: ["odd", "⧖ timed out"],
+    timed_out: ["odd", "! timed out"],
     unusable_gold: ["odd", "? reference unusable"],
     error: ["odd", "! checker failed"],
   };
@@ -144,7 +144,7 @@
     const text = row[COMPLETION];
     const characters = `${many(text.length)} characters`;
     facts.append(element("span", "", row[TOKENS] === null ? characters : `${many(row[TOKENS])} tokens, ${characters}`));
-    if (row[TRUNCATED]) facts.append(element("span", "badge odd", "✂ truncated"));
+    if (row[TRUNCATED]) facts.append(element("span", "badge odd", "… truncated"));
     (row[REWARDS] ?? []).forEach((value, place) => facts.append(element("span", "", `${functions[place]} ${number(value)}`)));
     const card = element("article", `response ${kind}${text.length > 1500 ? " long" : ""}`, facts, body(text));
     if (row[EXTRACTED] !== null) {
