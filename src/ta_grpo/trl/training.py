@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,9 @@ from .train_settings import FREE_TO_CHANGE, TrainSettings
 from .trainer import TAGRPOTrainer
 
 logger = logging.getLogger(__name__)
+
+# Those of the extra "trackers".
+_TRACKERS = ("tensorboard", "trackio", "wandb")
 
 
 def train(settings: TrainSettings) -> Path:
@@ -119,7 +122,7 @@ def trainer_config(settings: TrainSettings) -> TAGRPOConfig:
     Without a GPU, bf16 is off: TRL's default would run a CPU at half its speed.
 
     Raises:
-        UserError: a batch that does not hold whole groups, or what else TRL refuses.
+        UserError: a batch that does not hold whole groups, a tracker that is not there, or what else TRL refuses.
     """
     known = {field.name for field in dataclasses.fields(TAGRPOConfig) if field.init}
     own = set(help_of(TrainSettings)) - {"trl"}
@@ -128,6 +131,7 @@ def trainer_config(settings: TrainSettings) -> TAGRPOConfig:
     values["output_dir"] = str(settings.output_dir)
     values.setdefault("logging_steps", 1)
     values.setdefault("disable_tqdm", True)
+    values["report_to"] = values.get("report_to") or "none"  # --trl.report_to none is read as null
     if not torch.cuda.is_available():
         values.setdefault("bf16", False)
         values.setdefault("dataloader_pin_memory", False)
@@ -135,11 +139,27 @@ def trainer_config(settings: TrainSettings) -> TAGRPOConfig:
     if settings.questions_per_step is not None and whole_phrasings:
         values["gradient_accumulation_steps"] = _passes_of_a_step(settings, values)
     try:
-        return TAGRPOConfig(**values)
+        config = TAGRPOConfig(**values)
     except UserError:
         raise
     except (ValueError, TypeError) as error:  # TRL's own checks
         raise UserError(f"settings of TRL: {error}") from error
+    _check_trackers(config.report_to)
+    return config
+
+
+def _check_trackers(names: Sequence[str]) -> None:
+    """Refuse what transformers would refuse with a traceback, once the model is loaded."""
+    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    for name in names:
+        if name not in INTEGRATION_TO_CALLBACK:
+            known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
+            raise UserError(f"report_to={name!r} is no tracker; use one of {known}")
+        if name not in (*get_available_reporting_integrations(), "flyte"):  # which is never said to be available
+            how = "run: pip install 'ta-grpo[trackers]'" if name in _TRACKERS else "install its package"
+            raise UserError(f"report_to={name!r} needs a package that is not installed; {how}")
 
 
 def _passes_of_a_step(settings: TrainSettings, values: dict[str, Any]) -> int:
