@@ -19,6 +19,9 @@ def test_the_demo_trains_evaluates_and_tells(tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr()
     for expected in ("base", "GRPO", "TA-GRPO", "pass@1", "pass@32", "difference", "mixed", str(tmp_path)):
         assert expected in shown.out
+    page = tmp_path / "demo" / "report.html"
+    assert f"open {page} in a browser" in shown.out
+    assert "ta-grpo against grpo" in page.read_text("utf-8")
     # Two steps on four questions tell nothing apart, and the demo says so.
     assert "cannot be told apart" in shown.out
     assert "step 2/2" in shown.err

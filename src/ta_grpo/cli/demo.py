@@ -56,7 +56,7 @@ def demo(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Train the embedded policy with GRPO and with TA-GRPO, evaluate base and both, and show the result."""
+    """Train the embedded policy with GRPO and with TA-GRPO, evaluate base and both, and show the result as a page."""
     settings = resolve(DemoSettings, flags, config)
     output_dir = settings.output_dir
     if output_dir.exists() and not output_dir.is_dir():
@@ -81,11 +81,32 @@ def demo(
             for name, evaluation in evaluations.items()
         }
         mixed = {arm: mixed_share(runs[arm]) for arm in ARMS}
-        print_json({"runs": runs, "pass_at_k": figures, "mixed_groups_in_training": mixed, "verdict": told})
+        shown = {"runs": runs, "pass_at_k": figures, "mixed_groups_in_training": mixed, "verdict": told}
+        print_json(shown | {"report": _report(runs, settings)})
         return
     print_table(_table(evaluations, runs))
     print_pairs("\nRun directories", runs.items())
     print_text(f"\n{told}")
+    print_text(f"\n{_where(_report(runs, settings))}")
+
+
+def _report(runs: Mapping[str, Path], settings: DemoSettings) -> Path | None:
+    """The page of all runs; None where the packages that draw it are not installed."""
+    from ..report.page import check_packages, write_report
+    from ..report.settings import ReportSettings
+
+    try:
+        check_packages()
+    except UserError:
+        return None
+    against = runs[next(iter(ARMS))].name
+    return write_report(list(runs.values()), ReportSettings(settings.output_dir, against)).page
+
+
+def _where(page: Path | None) -> str:
+    if page is None:
+        return "No page was made of it: run pip install 'ta-grpo[report]', then this again with --resume."
+    return f"Figures, budgets and every rollout: open {page} in a browser."
 
 
 def _arm(run_dir: Path, num_rephrasings: int, settings: DemoSettings) -> TrainSettings:

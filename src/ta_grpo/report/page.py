@@ -450,7 +450,7 @@ def _render(
         scripts=[Markup(script) for script in used],  # noqa: S704
         data=None if data is None else [Markup(each) for each in data],  # noqa: S704
         scripts_dir=ROLLOUTS_DIR,
-        without_rollouts=[run for run in source.runs if not run.rollouts],
+        without_rollouts=[run for run in source.runs if run.config and not run.rollouts],
     )
 
 

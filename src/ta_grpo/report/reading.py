@@ -94,7 +94,7 @@ def read_source(paths: Sequence[Path]) -> Source:
             )
     names = _short_names(paths)
     runs = [read_run(path, name) for path, name in zip(paths, names, strict=True)]
-    return Source(" and ".join(names), [Arm(run.name, [run]) for run in runs])
+    return Source(", ".join(names), [Arm(run.name, [run]) for run in runs])
 
 
 def read_run(path: Path, name: str) -> Run:
