@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError
 
 from .. import __version__
 from ..errors import UserError
-from . import check, compare, demo, diagnose, env, rephrase, report, train
+from . import check, compare, demo, diagnose, env, plan, rephrase, report, train
 from . import eval as evaluate
 
 app = App(
@@ -33,6 +33,7 @@ app.command(evaluate.eval_, name="eval")
 app.command(diagnose.diagnose)
 app.command(compare.compare)
 app.command(report.report)
+app.command(plan.plan)
 app.command(env.env)
 
 
