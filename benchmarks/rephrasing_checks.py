@@ -1,6 +1,6 @@
 """How well the deterministic checks tell good rephrasings from corrupted ones.
 
-    python benchmarks/rephrasing_checks.py REPHRASINGS.jsonl [--questions FILE.jsonl ...] [--show KIND]
+    python benchmarks/rephrasing_checks.py REPHRASINGS.jsonl [--seed N] [--questions FILE.jsonl ...] [--show KIND]
 
 REPHRASINGS.jsonl has a line for each question: ``question_id, original, answer, rephrasings`` (good ones). Each good
 rephrasing is checked, against its original and the good ones before it, and then a corrupted copy of each kind is made
@@ -8,7 +8,8 @@ of it and checked. Aims: accept at least 95 % of the good ones; reject at least 
 the checks can see. What only a model can see is reported too: there the figure is how much would pass.
 
 The questions are split in halves by a hash of their id: "tuning" is the half that the checks were written with,
-"held out" the other one. Intervals are Wilson's, 95 %; rephrasings of one question are counted as independent.
+"held out" the other one. Corruptions of another
+``--seed`` than 0 were not seen by who wrote the checks. Intervals are Wilson's, 95 %; rephrasings of one question are counted as independent.
 
 With ``--questions`` the checks are also run on plain question files (``question, answer``): each question against
 itself in a harmless rewrite, so that false alarms on LaTeX show; and against rephrasings by rule with one thing in a
@@ -277,14 +278,14 @@ def interval(count: int, total: int) -> str:
     return f"{100 * count / total:5.1f} [{100 * low:5.1f}, {100 * high:5.1f}]  n={total}"
 
 
-def measure(groups: Sequence[dict], repeats: int, show: str) -> None:
+def measure(groups: Sequence[dict], repeats: int, show: str, seed: int) -> None:
     accepted: dict[tuple[str, str], list[bool]] = defaultdict(list)
     by_check: Counter[tuple[str, str]] = Counter()
     for question_id, case in cases(groups):
         half = half_of(question_id)
         accepted["good", half].append(told("good", case, case.good, half, show, by_check))
         for kind, corrupt in {**VISIBLE, **FOR_A_MODEL}.items():
-            rng = random.Random(f"{kind} {question_id} {case.good}")
+            rng = random.Random(f"{seed or ''}{kind} {question_id} {case.good}")
             for _ in range(repeats):
                 text = corrupt(case, rng)
                 if text is not None and text != case.good:
@@ -409,9 +410,10 @@ def main() -> None:
     parser.add_argument("rephrasings", type=Path)
     parser.add_argument("--questions", type=Path, nargs="*", default=[])
     parser.add_argument("--repeats", type=int, default=3, help="corrupted copies of each kind and rephrasing")
+    parser.add_argument("--seed", type=int, default=0, help="of the corruptions")
     parser.add_argument("--show", default="", help="print what the checks got wrong of this kind (tuning half)")
     chosen = parser.parse_args()
-    measure([json.loads(line) for line in chosen.rephrasings.open(encoding="utf-8")], chosen.repeats, chosen.show)
+    measure([json.loads(line) for line in chosen.rephrasings.open(encoding="utf-8")], chosen.repeats, chosen.show, chosen.seed)
     for path in chosen.questions:
         false_alarms(path)
         damaged_formulas(path)
