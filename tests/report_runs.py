@@ -127,7 +127,7 @@ def write_results(path: Path, arms: list[str], seeds: int, sets: tuple[str, ...]
         output_dir=path,
         arms=",".join(arms),
         seeds=",".join(map(str, range(seeds))),
-        num_samples=8,
+        num_samples=4,
     )
     path.mkdir(parents=True, exist_ok=True)
     write_json_atomic(path / "config.json", json.loads(json.dumps(settings.record())))
@@ -143,10 +143,10 @@ def write_results(path: Path, arms: list[str], seeds: int, sets: tuple[str, ...]
                 "budget": {**spent, "updates": 50, "seconds": 150.0},
                 "evaluations": {
                     name: {
-                        "num_samples": 8,
+                        "num_samples": 4,
                         "correct": {
-                            f"q{number}": sum(rng.random() < chance * (0.2 + 1.6 * number / 40) for _ in range(8))
-                            for number in range(40)
+                            f"q{number}": sum(rng.random() < chance * (0.2 + 1.6 * number / 20) for _ in range(4))
+                            for number in range(20)
                         },
                     }
                     for name in sets

@@ -89,8 +89,8 @@ def write_report(paths: Sequence[Path], settings: ReportSettings) -> Written:
         raise UserError("--output-dir is missing: say where the report of several runs goes")
     if place.exists() and not place.is_dir():
         raise UserError(f"{place} is a file; choose another --output-dir")
-    outcomes = outcomes_of(source, settings.against)
     groups = [group for number, run in enumerate(source.runs) for group in scan(number, run, _sample(source))]
+    outcomes = outcomes_of(source, settings.against)
     chosen = choose(groups, settings.rollouts)
     findings = findings_of(source, outcomes)
     sections = _sections(source, outcomes, groups)
