@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError
 
 from .. import __version__
 from ..errors import UserError
-from . import check, compare, demo, diagnose, env, plan, rephrase, report, train
+from . import check, compare, demo, diagnose, env, export, plan, rephrase, report, train
 from . import eval as evaluate
 
 app = App(
@@ -34,6 +34,7 @@ app.command(diagnose.diagnose)
 app.command(compare.compare)
 app.command(report.report)
 app.command(plan.plan)
+app.command(export.export)
 app.command(env.env)
 
 

@@ -130,6 +130,11 @@ def _anchoring(config: Any) -> Iterator[str]:
         )
     uses_reference = config.actor_rollout_ref.actor.use_kl_loss or config.algorithm.use_kl_in_reward
     if uses_reference and config.actor_rollout_ref.actor.strategy in ("fsdp", "fsdp2"):
-        dtypes = [config.actor_rollout_ref[role].fsdp_config.dtype for role in ("actor", "ref")]
-        if dtypes[0] != dtypes[1]:
-            yield f"actor and reference compute in {dtypes[0]} and {dtypes[1]}: the KL term would be rounding; use one"
+        engines = [config.actor_rollout_ref[role].fsdp_config for role in ("actor", "ref")]
+        for name in ("model_dtype", "dtype", "mixed_precision"):
+            actor, reference = (engine.get(name) for engine in engines)
+            if actor != reference:
+                yield (
+                    f"fsdp_config.{name} is {actor} for the actor and {reference} for the reference: the KL term would "
+                    "be rounding; use one"
+                )

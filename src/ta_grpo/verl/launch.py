@@ -21,6 +21,7 @@ from ..questions import QuestionSet, load_questions
 from ..rundir import RunDir, is_finished
 from . import TRAINING_LOOP
 from .export import export_file, verl_rows
+from .guard import check_config
 from .mapping import ACTOR, MODEL, ROLLOUT, mapped_overrides
 
 logger = logging.getLogger(__name__)
@@ -111,6 +112,28 @@ class Launch:
     longest_prompt: int
     short_of_rephrasings: int
 
+    def counts(self) -> dict[str, int]:
+        """What the run will do, in numbers, for people."""
+        data, rollout = self.config.data, self.config.actor_rollout_ref.rollout
+        phrasings = self.config.ta_grpo.num_rephrasings + 1
+        an_epoch = len(self.questions) // data.train_batch_size
+        steps = an_epoch * self.config.trainer.total_epochs
+        return {
+            "questions": len(self.questions),
+            "questions short of rephrasings": self.short_of_rephrasings,
+            "phrasings": phrasings,
+            "completions a phrasing": rollout.n // phrasings,
+            "completions a question": rollout.n,
+            "questions a step": data.train_batch_size,
+            "completions a step": data.train_batch_size * rollout.n,
+            "updates a step": self.config.actor_rollout_ref.actor.ppo_epochs
+            * (data.train_batch_size // self.config.actor_rollout_ref.actor.ppo_mini_batch_size),
+            "steps an epoch": an_epoch,
+            "steps in all": min(steps, self.config.trainer.total_training_steps or steps),
+            "tokens of the longest prompt": self.longest_prompt,
+            "tokens of the longest completion": data.max_response_length,
+        }
+
 
 def train(training: VerlTraining, launch: Launch | None = None) -> Path:
     """Train with verl's own trainer on Ray, here or at ``ray_address``; returns the run directory.
@@ -146,6 +169,11 @@ def prepare(training: VerlTraining) -> Launch:
     """
     check_environment()
     questions = load_questions(training.questions, training.columns)[: training.limit]
+    if training.num_rephrasings > 0 and not any(question.rephrasings for question in questions):
+        raise UserError(
+            f"{training.questions}: no question has rephrasings; make them with `ta-grpo rephrase`, or set "
+            "num_rephrasings=0"
+        )
     template = training.prompt_template or questions.prompt_template
     model = resolve_model(training.model)
     longest = longest_prompt(questions, template, load_tokenizer(model), training.num_rephrasings)
@@ -154,9 +182,12 @@ def prepare(training: VerlTraining) -> Launch:
         *training.overrides,
     ]
     config = compose(words)
-    from .guard import check_config
-
     check_config(config, longest)
+    if len(questions) < config.data.train_batch_size:
+        raise UserError(
+            f"{training.questions} has {len(questions)} questions, and a step takes {config.data.train_batch_size}; "
+            "set questions_per_step lower"
+        )
     _validate(config)
     return Launch(
         overrides=words,

@@ -41,7 +41,7 @@ FIELDS = (
 
 
 class TAGRPOTrainerVerl(PPOTrainerSync):
-    """``PPOTrainerSync`` with two hooks: after the advantages, and after the metrics of a step."""
+    """``PPOTrainerSync`` with two hooks: after the advantages, and after a step."""
 
     def on_train_begin(self) -> None:
         super().on_train_begin()
@@ -69,10 +69,13 @@ class TAGRPOTrainerVerl(PPOTrainerSync):
         )
         return batch
 
-    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], timing_raw: Any, **where: Any) -> None:
-        super()._compute_metrics(batch, metrics, timing_raw, **where)
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
+        batch = super().step(metrics, timing_raw)
         numbers = {name: float(value) for name, value in metrics.items() if not isinstance(value, dict)}
-        append_metrics(Path(self.config.ta_grpo.run_dir), where["global_steps"], numbers)
+        seconds = {f"timing_s/{name}": float(value) for name, value in timing_raw.items()}
+        # Before the checkpoint of this step: a run that is killed and resumed has a line for each step.
+        append_metrics(Path(self.config.ta_grpo.run_dir), self.global_steps, numbers | seconds)
+        return batch
 
 
 @dataclass
@@ -181,7 +184,12 @@ class Rows:
 
     def records(self, tokenizer: Any, advantages: Sequence[Tensor]) -> list[dict[str, Any]]:
         """One row a completion, as the run directory keeps them."""
-        rows = sorted((row for row, is_real in enumerate(self.real) if is_real), key=lambda row: self.keys[row])
+
+        def place(row: int) -> tuple[str, int]:
+            uid, slot, _ = self.keys[row].rsplit("_", 2)
+            return uid, int(slot)
+
+        rows = sorted((row for row, is_real in enumerate(self.real) if is_real), key=place)
         return [
             {
                 "id": self.fields["extra_fields"][row]["question_id"],
