@@ -100,9 +100,27 @@ class Figure:
     inline: str
 
 
+# So that an arm looks the same on every page, and a run named for one like it; others take what is left.
+_PREFERRED = {
+    "grpo-matched": (0,),
+    "grpo": (0, 6),
+    "ta-grpo": (1,),
+    "ta-pull": (2,),
+    "ta-own-prompt": (3,),
+    "ta-both": (4,),
+    "rephrased-data": (5,),
+    "base": (7,),
+}
+
+
 def styles(names: Sequence[str]) -> dict[str, Style]:
-    """Series -> style, by order."""
-    return {name: Style(*_STYLES[place % len(_STYLES)]) for place, name in enumerate(names)}
+    """Series -> style."""
+    places: dict[str, int] = {}
+    for name in sorted(names, key=lambda name: (name not in _PREFERRED, len(_PREFERRED.get(name, ())))):
+        free = [place for place in range(len(_STYLES)) if place not in places.values()] or [len(places) % len(_STYLES)]
+        wished = [place for place in _PREFERRED.get(name, ()) if place in free]
+        places[name] = (wished or free)[0]
+    return {name: Style(*_STYLES[places[name]]) for name in names}
 
 
 @contextmanager

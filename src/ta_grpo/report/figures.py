@@ -48,7 +48,7 @@ def pass_figure(name: str, curves: PassCurves, styles: Mapping[str, Style], over
         return finished(canvas, file_name("pass_at_k", name), f"pass@k on {name}", caption)
 
 
-def difference_figure(name: str, pairs: Pairs, over: str) -> Figure:
+def difference_figure(name: str, pairs: Pairs, over: str, paired_by: str) -> Figure:
     """Paired differences along the chain of controls, and of the other arms against its first."""
     ks = sorted({k for by_k in pairs.values() for k in by_k})
     with drawing(height=0.9 + 0.62 * len(pairs)) as (canvas, axes):
@@ -75,7 +75,7 @@ def difference_figure(name: str, pairs: Pairs, over: str) -> Figure:
             axes.plot([], [], color=_K_STYLES[place % 2][0], marker=_K_STYLES[place % 2][1], label=f"pass@{k}")
         legend(canvas, axes)
         caption = (
-            f"Differences in points of pass@k on {name}, paired by seed and question; bar: 95 % interval over {over}. "
+            f"Differences in points of pass@k on {name}, paired by {paired_by}; bar: 95 % interval over {over}. "
             "Filled: the interval leaves 0 out."
         )
         return finished(canvas, file_name("differences", name), f"What each change did on {name}", caption)
@@ -143,7 +143,8 @@ def gap_figure(gaps: Mapping[str, Mapping[int, Mapping[str, float]]], styles: Ma
         )
         axes.set_xticks(phrasings, [f"q{phrasing}" for phrasing in phrasings])
         axes.set_xlim(phrasings[0] - 0.5, phrasings[-1] + 0.5)
-        axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(0, low), max(high, 1.2 * UNSAFE_GAP))
         axes.set_xlabel("rephrasing sampled from")
         axes.set_ylabel("nats a token")
         axes.set_title("Surrogate gap")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..controls.results import chain_step
@@ -57,22 +57,20 @@ def _at_k(k: int, by_set: Mapping[str, Gap]) -> str:
     parts = []
     for direction in ("higher", "lower", ""):
         there = {name: gap for name, gap in by_set.items() if _direction(gap) == direction}
-        if not there:
-            continue
-        sets = "" if len(by_set) == 1 else f" on all {len(by_set)} sets" if there == by_set else f" on {_and(there)}"
-        amounts = points(next(iter(there.values()))) if len(there) == 1 else _range(list(there.values()))
-        parts.append(f"{direction}{sets}, {amounts}" if direction else f"cannot be told apart{sets}, {amounts}")
+        if there:
+            parts.append(f"{direction or 'cannot be told apart'}{_where_and_how_much(there, len(by_set))}")
     return f"pass@{k} {', '.join(parts)}"
 
 
-def _and(names: Iterable[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-def _range(gaps: Sequence[Gap]) -> str:
-    amounts = sorted(gap.difference for gap in gaps)
-    return f"{signed(100 * amounts[0])} to {signed(100 * amounts[-1])} points"
+def _where_and_how_much(there: Mapping[str, Gap], sets: int) -> str:
+    """Each with its interval, or of many sets the range."""
+    if sets == 1:
+        return f", {points(next(iter(there.values())))}"
+    if len(there) <= 2:
+        return ", " + " and ".join(f"{points(gap)} on {name}" for name, gap in there.items())
+    amounts = sorted(gap.difference for gap in there.values())
+    names = "all sets" if len(there) == sets else ", ".join(there)
+    return f" on {names}, {signed(100 * amounts[0])} to {signed(100 * amounts[-1])} points"
 
 
 def points(gap: Gap) -> str:

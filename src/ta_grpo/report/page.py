@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -135,9 +136,10 @@ def _series(source: Source) -> list[str]:
 
 def _differences(source: Source, outcomes: Outcomes) -> Section:
     section = Section("Attribution" if source.experiment else "Differences", folded=True)
+    paired_by = "seed and question" if source.experiment else "question"
     for name, pairs in outcomes.gaps.items():
         if pairs:
-            section.figures.append(difference_figure(name, pairs, outcomes.over[name]))
+            section.figures.append(difference_figure(name, pairs, outcomes.over[name], paired_by))
             section.tables.append(difference_table(name, pairs))
     if source.experiment:
         section.notes.append(
@@ -172,7 +174,8 @@ def _training(source: Source, groups: Sequence[Group], style_of: Mapping[str, St
     band = f"; band: lowest and highest of {_span(seeds)} seeds" if seeds and seeds[-1] > 1 else "; one seed"
     questions = {run.config.get("questions_per_step") for run in source.runs} - {None}
     per_step = f"{_span(sorted(questions))} questions a step, " if questions else ""
-    about = f"{per_step}mean of {window} steps at a time{band}."
+    smoothed = f"mean of {window} steps at a time" if window > 1 else "each step by itself"
+    about = f"{per_step}{smoothed}{band}."
     distinct = _distinct_by_run(source, groups)
     kinds = [
         (
@@ -301,12 +304,14 @@ def _diagnosed(source: Source) -> Section:
         section.figures.append(gap_figure(gaps, style_of, n))
         last = "; ".join(f"{run.name} {_checkpoints_of(run)[-1].get('checkpoint')}" for run in shown)
         section.notes.append(f"The surrogate gap is that of each run's last diagnosed checkpoint: {last}.")
-    waiting = [run for run in source.runs if run.diagnostics is None and run.has_checkpoints]
+    first_runs = [arm.runs[0] for arm in source.arms if arm.runs]
+    waiting = [run for run in first_runs if run.has_checkpoints]
     if waiting and not diagnosed:
-        runs = " ".join(str(run.path) for run in waiting[:3])
+        runs = shlex.join(str(run.path) for run in waiting)
         what = "the surrogate gap of each phrasing, and embedding distances over the checkpoints"
         # A run without rephrasings must be told with how many it is to be probed.
-        extra = " --num-rephrasings 3" if any(not run.config.get("num_rephrasings") for run in waiting[:3]) else ""
+        most = max(run.config.get("num_rephrasings") or 0 for run in waiting) or 3
+        extra = f" --num-rephrasings {most}" if any(not run.config.get("num_rephrasings") for run in waiting) else ""
         section.absent.append((what, f"ta-grpo diagnose {runs}{extra}"))
     return section
 

@@ -202,7 +202,7 @@ def _sorted(groups: Sequence[Group]) -> list[Group]:
 def index_of(chosen: Chosen, runs: Sequence[Run]) -> dict[str, Any]:
     """All groups, a column a list: which run, step and question, its states as bits, and which file it lies in.
 
-    ``start``: the group to show first, a mixed one with rephrasings if there is one.
+    ``start``: the group to show first, with rephrasings and well mixed if there is such a one.
     """
     part_of = {_place(group): (0, place) for place, group in enumerate(chosen.in_page)}
     for number, part in enumerate(chosen.in_files, 1):
@@ -210,9 +210,13 @@ def index_of(chosen: Chosen, runs: Sequence[Run]) -> dict[str, Any]:
     groups = _sorted(chosen.groups)
     texts = _Texts()
     most = max(_rephrasings(runs[group.run]) for group in groups)
-    telling = (n for n, g in enumerate(groups) if "mixed" in g.states and _rephrasings(runs[g.run]) == most)
+    telling = [
+        (min(group.right, group.size - group.right), -number)
+        for number, group in enumerate(groups)
+        if _rephrasings(runs[group.run]) == most and part_of[_place(group)][0] == 0
+    ]
     return {
-        "start": next(telling, 0),
+        "start": -max(telling)[1] if telling else 0,
         "states": STATES,
         "runs": [run.name for run in runs],
         "run": [group.run for group in groups],
