@@ -23,6 +23,7 @@ from ta_grpo.plan.memory import GIB, activations, cache_bytes_per_token, trainin
 from ta_grpo.plan.model_size import ModelSize, model_size, size_of
 from ta_grpo.plan.workload import workload
 from ta_grpo.settings import read_settings_file
+from test_real_model import smollm2
 from tiny_models import save_model
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "plan_qwen3_1.7b.yaml"
@@ -338,6 +339,42 @@ def test_the_recipe_fits_eight_gpus_and_is_told_as_a_table_and_as_json(capsys):
     assert told["estimates"]
 
 
+def test_the_numbers_of_the_page_on_scaling_are_those_of_the_plan():
+    """Its tables: one GPU, many nodes, and how cost grows."""
+    page = (RECIPE.parent.parent / "docs" / "scaling.md").read_text(encoding="utf-8")
+    described = read_settings_file(RECIPE)
+
+    def told(title: str) -> list[list[str]]:
+        lines = page[page.index(title) :].split("\n\n")[0].splitlines()[2:]
+        return [[cell.strip().replace(",", "") for cell in line.strip("|").split("|")] for line in lines]
+
+    def made(name: str, **values: Any) -> list[str]:
+        layout = next(layout for layout in plan(PlanSettings(**(described | values))).layouts if layout.name == name)
+        fullest = max(moment.total for moment in layout.moments) / GIB
+        return [f"{fullest:.0f}" if fullest > 1000 else f"{fullest:.1f}", str(layout.rows_at_once)]
+
+    lora = {"use_peft": True, "dtype": "bfloat16"}
+    assert [row[1:] for row in told("| 80 GiB, one GPU |")] == [
+        made("trl-transformers"),
+        made("trl-colocate"),
+        made("trl-colocate", vllm_enable_sleep_mode=True),
+        made("trl-colocate", **lora),
+        made("verl"),
+    ]
+    assert f"({made('trl-colocate', gpu_memory=24.0, **lora)[0]} GiB, 10 rows at once)" in page
+    nodes = told("| Qwen3-1.7B, FSDP2")
+    assert [row[1:] for row in nodes] == [
+        made("trl-colocate", gpus=gpus, sharding="fsdp2") + made("verl", gpus=gpus) for gpus in (8, 16, 32)
+    ]
+    four = [made("trl-colocate", gpus=4, sharding=name)[0] for name in ("ddp", "zero2", "zero3", "fsdp2")]
+    assert "ddp {} GiB, zero2 {}, zero3 {}, fsdp2 {}".format(*four) in page
+    for n, g, length, *counts in told("| N | G |"):
+        groups = {"num_rephrasings": int(n), "num_generations": (int(n) + 1) * int(g)}
+        work = workload(PlanSettings(**(described | groups | {"max_completion_length": int(length)})))
+        in_billions = [f"{tokens / 1e9:.2f} billion" for tokens in (work.completion_tokens, work.tokens_trained)]
+        assert counts == [str(work.responses), *in_billions]
+
+
 def test_what_fits_in_no_layout_is_refused_with_what_to_try(capsys):
     assert main([*RUN, "--gpus", "1", "--gpu-memory", "24", "--layouts", "[trl-colocate]"]) == 2
     error = capsys.readouterr().err
@@ -381,6 +418,13 @@ def test_a_model_is_read_from_a_directory_without_its_weights(tmp_path):
     (tmp_path / "model" / "model.safetensors").unlink()
     size = model_size(asked(model=str(tmp_path / "model")))
     assert (size.layers, size.hidden, size.key_value_width) == (2, 32, 16)
+
+
+@pytest.mark.slow
+def test_a_model_is_read_from_a_gguf_file():
+    """SmolLM2-135M: 30 layers, three heads of keys and values, 134,515,008 parameters with its tied embedding."""
+    size = model_size(asked(model=str(smollm2())))
+    assert (size.layers, size.key_value_width, size.parameters) == (30, 3 * 64, 134_515_008)
 
 
 def test_a_model_that_the_formulas_do_not_describe_is_refused():
