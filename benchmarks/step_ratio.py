@@ -1,12 +1,17 @@
 """CPU time of a training step of TAGRPOTrainer over one of stock GRPOTrainer with as many completions.
 
-Both do the same work: N = 3 rephrasings equal to the question, and completions of one fixed length. The two trainers
-take turns in one process, a pair at a time, and each pair's order is drawn at random; the ratio of a pair is its CPU
-time under TAGRPOTrainer divided by that under GRPOTrainer.
+Both do the same work on the same questions. The two trainers take turns in one process, a pair at a time, and each
+pair's order is drawn at random; a ratio is the CPU time of TAGRPOTrainer over that of GRPOTrainer, of the whole step
+and of its update (forward and backward passes) alone.
 
-    python benchmarks/step_ratio.py [--pairs 40]
+| scenario | groups | lengths | aim |
+|---|---|---|---|
+| rephrasings | N = 3, all mixed | equal | step at most 1.10 |
+| worst | N = 0, all mixed: nothing can be left out | equal | step at most 1.05 |
+| uniform | N = 3, 60 % uniform | equal | update at most 0.5 |
+| lengths | N = 3, all mixed | 1 : 8 | update at most 0.8 |
 
-Aim: a median of at most 1.10.
+    python benchmarks/step_ratio.py [--scenario uniform] [--pairs 40]
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import random
 import statistics
 import tempfile
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,33 +32,68 @@ from trl import GRPOConfig, GRPOTrainer
 from ta_grpo.tiny import load_policy, questions
 from ta_grpo.trl import TAGRPOConfig, TAGRPOTrainer
 
-QUESTIONS_PER_STEP, NUM_GENERATIONS, NUM_REPHRASINGS, LENGTH = 4, 32, 3, 24
+QUESTIONS_PER_STEP, NUM_GENERATIONS, LENGTH = 5, 32, 32
+
+
+@dataclass(frozen=True)
+class Scenario:
+    num_rephrasings: int
+    uniform_questions: int = 0
+    shortest: int = LENGTH
+
+
+SCENARIOS = {
+    "rephrasings": Scenario(3),
+    "worst": Scenario(0),
+    "uniform": Scenario(3, uniform_questions=3),
+    "lengths": Scenario(3, shortest=LENGTH // 8),
+}
 
 
 class StepTimes(TrainerCallback):
-    """CPU seconds of each step."""
+    """CPU seconds of each step, and of its update."""
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
+    def __init__(self, trainer: Any) -> None:
+        self.step: list[float] = []
+        self.update: list[float] = []
+        self._in_update = 0.0
+        prepare, train = trainer._prepare_inputs, trainer.training_step
+
+        def timed_prepare(*args: Any) -> Any:
+            began = time.process_time()
+            inputs = prepare(*args)
+            self._in_update -= time.process_time() - began
+            return inputs
+
+        def timed_train(*args: Any, **kwargs: Any) -> Any:
+            began = time.process_time()
+            loss = train(*args, **kwargs)
+            self._in_update += time.process_time() - began
+            return loss
+
+        trainer._prepare_inputs, trainer.training_step = timed_prepare, timed_train
+        trainer.add_callback(self)
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._began = time.process_time()
+        self._began, self._in_update = time.process_time(), 0.0
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        self.seconds.append(time.process_time() - self._began)
+        self.step.append(time.process_time() - self._began)
+        self.update.append(self._in_update)
 
 
 def reward(completions: list[Any], **columns: Any) -> list[float]:
-    """Cheap, and never uniform."""
-    return [float(i % 2) for i in range(len(completions))]
+    """Cheap: all alike for a uniform question, and otherwise never."""
+    return [1.0 if uniform else float(i % 2) for i, uniform in enumerate(columns["uniform"])]
 
 
-def make_trainer(ours: bool, folder: str) -> Any:
+def make_trainer(ours: bool, scenario: Scenario, folder: str) -> Any:
     model, tokenizer = load_policy()
     rows = []
-    for question in questions("train")[: 8 * QUESTIONS_PER_STEP]:
+    for i, question in enumerate(questions("train")[:QUESTIONS_PER_STEP]):
         prompt = [{"role": "user", "content": question.question}]
-        rows.append({"prompt": prompt, "rephrasings": [prompt] * NUM_REPHRASINGS})
+        uniform = i < scenario.uniform_questions
+        rows.append({"prompt": prompt, "rephrasings": [prompt] * scenario.num_rephrasings, "uniform": uniform})
     settings: dict[str, Any] = {
         "output_dir": folder,
         "num_generations": NUM_GENERATIONS,
@@ -70,10 +111,10 @@ def make_trainer(ours: bool, folder: str) -> Any:
         "use_cpu": True,
     }
     if ours:
-        trainer_class, args = TAGRPOTrainer, TAGRPOConfig(num_rephrasings=NUM_REPHRASINGS, **settings)
+        trainer_class, args = TAGRPOTrainer, TAGRPOConfig(num_rephrasings=scenario.num_rephrasings, **settings)
     else:
         trainer_class, args = GRPOTrainer, GRPOConfig(**settings)
-    trainer = trainer_class(
+    trainer: Any = trainer_class(
         model=model,
         reward_funcs=reward,
         args=args,
@@ -81,41 +122,46 @@ def make_trainer(ours: bool, folder: str) -> Any:
         processing_class=tokenizer,
     )
     trainer.remove_callback(PrinterCallback)
+    cut_completions(trainer, scenario.shortest)
     return trainer
 
 
-def steps(trainer: Any, times: StepTimes, count: int) -> list[float]:
-    """CPU seconds of ``count`` further steps."""
-    before = len(times.seconds)
-    trainer.args.max_steps = count
+def cut_completions(trainer: Any, shortest: int) -> None:
+    """End completions after lengths drawn evenly from ``shortest`` to LENGTH; all of them are generated in full."""
+    generate, rng = trainer._generate_single_turn, random.Random(0)
+
+    def cut(*args: Any) -> Any:
+        ids, logps = generate(*args)
+        return [row[: rng.randint(shortest, LENGTH)] for row in ids], logps
+
+    if shortest < LENGTH:
+        trainer._generate_single_turn = cut
+
+
+def next_step(trainer: Any, times: StepTimes) -> tuple[float, float]:
+    """CPU seconds of a further step and of its update.
+
+    The first step of a call also pays for the optimiser and the loader: the second is taken.
+    """
+    trainer.args.max_steps = 2
     trainer.train()
-    return times.seconds[before:]
+    return times.step[-1], times.update[-1]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=40)
-    pairs = parser.parse_args().pairs
-    torch.set_num_threads(1)
+def compare(scenario: Scenario, pairs: int) -> tuple[list[float], list[float]]:
+    """The ratios of whole steps and of updates, one of each a pair."""
     rng = random.Random(0)
     with tempfile.TemporaryDirectory() as folder:
-        trainers = {ours: make_trainer(ours, folder) for ours in (True, False)}
-        times = {ours: StepTimes() for ours in trainers}
+        trainers = {ours: make_trainer(ours, scenario, folder) for ours in (True, False)}
+        times = {ours: StepTimes(trainer) for ours, trainer in trainers.items()}
         for ours, trainer in trainers.items():
-            trainer.add_callback(times[ours])
-            steps(trainer, times[ours], 2)  # caches warm
-        ratios, stock = [], []
+            next_step(trainer, times[ours])  # caches warm
+        taken = []
         for _ in range(pairs):
-            order = rng.sample((True, False), 2)
-            # The first step of a call also pays for the optimiser and the loader: take the second.
-            seconds = {ours: steps(trainers[ours], times[ours], 2)[1] for ours in order}
-            ratios.append(seconds[True] / seconds[False])
-            stock.append(seconds[False])
-    low, high = interval_of_median(ratios)
-    print(
-        f"step ratio, {pairs} alternating pairs: median {statistics.median(ratios):.3f}, "
-        f"95 % interval [{low:.3f}, {high:.3f}]; a stock step: median {statistics.median(stock):.2f} CPU-seconds"
-    )
+            seconds = {ours: next_step(trainers[ours], times[ours]) for ours in rng.sample((True, False), 2)}
+            taken.append([our / stock for our, stock in zip(seconds[True], seconds[False], strict=True)])
+    steps, updates = zip(*taken, strict=True)
+    return list(steps), list(updates)
 
 
 def interval_of_median(values: list[float], resamples: int = 10_000) -> tuple[float, float]:
@@ -123,6 +169,22 @@ def interval_of_median(values: list[float], resamples: int = 10_000) -> tuple[fl
     rng = random.Random(0)
     medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(resamples))
     return medians[int(0.025 * resamples)], medians[int(0.975 * resamples)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scenario", choices=SCENARIOS, help="one alone")
+    parser.add_argument("--pairs", type=int, default=40)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in [options.scenario] if options.scenario else SCENARIOS:
+        for what, ratios in zip(("step", "update"), compare(SCENARIOS[name], options.pairs), strict=True):
+            low, high = interval_of_median(ratios)
+            print(
+                f"{name}: {what} ratio, {options.pairs} alternating pairs: median {statistics.median(ratios):.3f}, "
+                f"95 % interval [{low:.3f}, {high:.3f}]",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

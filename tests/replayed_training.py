@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from trl import GRPOTrainer
 
+from fake_vllm import RecordingEngine, fake_vllm
 from tiny_models import tokenizer
 from trl_runs import EOS, question_rows, ta_trainer
 
@@ -26,6 +28,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sampled": {"ratio_anchor": "sampled", "advantage_scope": "per_phrasing"},
     "drop": {"off_prompt_negatives": "drop"},
     "pull": {"ratio_anchor": "sampled", "pull_to_original": 0.5},
+    "compact": {"compact_passes": True, "off_prompt_negatives": "drop"},
+    "server": {},  # through TRL's client of a vLLM server, instead of replayed
+    "compact rows": {"compact_passes": True, "off_prompt_negatives": "drop", "loss_type": "grpo"},
 }
 
 
@@ -41,7 +46,19 @@ def replay(trainer: Any, prompt_ids: list[list[int]], *rest: Any) -> tuple[list[
 
 
 def run(out_dir: Path, name: str) -> None:
-    """One training run; K rows of each pass are dealt over the processes."""
+    """One training run, its completions replayed, or drawn in order by a recording server in the first process."""
+    with pytest.MonkeyPatch.context() as patch:
+        if name == "server":
+            engine = RecordingEngine()
+            with fake_vllm("server", engine, patch) as vllm:
+                train(out_dir, name, engine, **vllm)
+            return
+        patch.setattr(GRPOTrainer, "_generate_single_turn", replay)
+        train(out_dir, name)
+
+
+def train(out_dir: Path, name: str, engine: RecordingEngine | None = None, **settings: Any) -> None:
+    """K rows of each pass are dealt over the processes."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     trainer = ta_trainer(
         out_dir / name,
@@ -51,6 +68,7 @@ def run(out_dir: Path, name: str) -> None:
         gradient_accumulation_steps=QUESTIONS_PER_STEP,
         max_steps=STEPS,
         **VARIANTS[name],
+        **settings,
     )
     groups: list[dict[str, Any]] = []
 
@@ -73,6 +91,7 @@ def run(out_dir: Path, name: str) -> None:
         torch.save(
             {
                 "processes": processes,
+                "asked": engine.asked if engine else None,
                 "groups": groups,
                 "logs": [log for log in trainer.state.log_history if "loss" in log],
                 "weights": trainer.accelerator.unwrap_model(trainer.model).state_dict(),
@@ -83,7 +102,6 @@ def run(out_dir: Path, name: str) -> None:
 
 def main() -> None:
     """The runs that the command line names, one after another in the same processes."""
-    GRPOTrainer._generate_single_turn = replay
     for name in sys.argv[2:]:
         run(Path(sys.argv[1]), name)
     if torch.distributed.is_initialized():
