@@ -131,6 +131,18 @@ def test_two_processes_give_the_losses_and_weights_of_one(replayed, name, launch
 
 
 @pytest.mark.slow
+def test_two_processes_ask_a_vllm_server_for_what_one_asks(replayed):
+    """Three questions of four phrasings, two completions each, in one request a generation batch."""
+    one, two = both(replayed, "server")
+    assert two["asked"] == one["asked"]
+    assert len(one["asked"]) == 3 * 3 * 4
+    for batch, groups in enumerate(one["groups"]):
+        blocks = one["asked"][12 * batch : 12 * (batch + 1)]
+        assert [prompt.removeprefix("<bos>") for prompt, _ in blocks] == groups["sampled_prompt"][::2]
+        assert all(count == 2 for _, count in blocks)
+
+
+@pytest.mark.slow
 def test_bnpo_depends_on_how_rows_are_dealt(replayed):
     """The exception: bnpo divides each pass by that pass's own tokens, so other passes give another loss."""
     one, two = both(replayed, "bnpo")
