@@ -57,8 +57,8 @@ def group_rows(
                 "reward/accuracy_reward": None if state == "none" else float(right),
                 "verdict": verdict,
                 "extracted": None if verdict == "no_answer" else str(rng.randint(1, 99)),
-                "tokens": rng.randint(8, 48),
-                "truncated": state == "truncated" and slot == 2,
+                "completion_tokens": rng.randint(8, 48),
+                "completion_truncated": state == "truncated" and slot == 2,
             }
         )
     rewards = [row["reward"] or 0.0 for row in rows]

@@ -212,6 +212,10 @@ def test_a_run_leaves_the_run_directory_of_the_contract(place, monkeypatch, caps
     rollouts = pyarrow.parquet.read_table(run / "rollouts" / "step_00001.parquet").to_pylist()
     assert [row["phrasing_index"] for row in rollouts] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert {row["verdict"] for row in rollouts} <= {"right", "wrong", "no_answer"}
+    lengths = [row["completion_tokens"] for row in rollouts]
+    assert sum(lengths) / 8 == pytest.approx(metrics[0]["completions/mean_length"])
+    cut = [row["completion_truncated"] for row in rollouts]
+    assert sum(cut) / 8 == pytest.approx(metrics[0]["completions/clipped_ratio"])
     assert all(row["id"] == rollouts[0]["id"] for row in rollouts)
     assert rollouts[0]["sampled_prompt"] == rollouts[0]["prompt"] != rollouts[7]["sampled_prompt"]
     written = [path.read_bytes() for path in run.rglob("*") if path.is_file()]

@@ -349,7 +349,7 @@ def test_the_filters_show_what_the_rollouts_hold(run, open_page):
         "mixed": sum(len(each) == 2 for each in rewards),
         "uniform": sum(len(each) == 1 for each in rewards),
         "timed_out": sum(any(row["verdict"] == "timed_out" for row in group) for group in groups),
-        "truncated": sum(any(row["truncated"] for row in group) for group in groups),
+        "truncated": sum(any(row["completion_truncated"] for row in group) for group in groups),
         "no_answer": sum(any(row["verdict"] == "no_answer" for row in group) for group in groups),
     }
     marks = {"timed_out": "timed out", "truncated": "… truncated", "no_answer": "no answer", "uniform": "uniform: all"}
@@ -370,7 +370,7 @@ def test_a_group_shows_its_phrasings_side_by_side(run, open_page):
     assert len(set(tops)) == 1
     assert shown.count(".response") == 16
     first = shown.text(".response")
-    assert f"{row['tokens']} tokens" in first
+    assert f"{row['completion_tokens']} tokens" in first
     assert f"advantage {'+' if row['advantage'] > 0 else '−'}{abs(row['advantage']):.2f}"[:14] in first
     assert f"extracted answer {row['extracted']}" in first
     right = sum(row["reward"] for row in group if row["phrasing_index"] == 2)

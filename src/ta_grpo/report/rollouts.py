@@ -117,7 +117,7 @@ def _states(rows: Sequence[Row]) -> frozenset[str]:
     if len(rewards) == 1 and max(rewards) > 0:
         state = "all_right"
     told = {name for name in ("timed_out", "no_answer") if name in verdicts}
-    return frozenset({state, *told, *(["truncated"] if any(row.get("truncated") for row in rows) else [])})
+    return frozenset({state, *told, *(["truncated"] if any(row.get("completion_truncated") for row in rows) else [])})
 
 
 # Choosing.
@@ -270,8 +270,8 @@ def _content(rows: Sequence[Row], texts: _Texts) -> list[Any]:
             row.get("verdict"),
             row.get("extracted"),
             _number(row["advantage"]),
-            row.get("tokens"),
-            row.get("truncated"),
+            row.get("completion_tokens"),
+            row.get("completion_truncated"),
             row["completion"] or "",
             *([[_number(row[name]) for name in several]] if several else []),
         ]

@@ -19,7 +19,8 @@ class RunRecords(TrainerCallback):
 
     A rollouts file holds the completions generated for a step, a row each: ``id`` of the question, ``phrasing_index``,
     ``prompt`` (q_0), ``sampled_prompt``, ``completion``, ``reward`` (null: none), ``reward/NAME`` of each reward
-    function, ``advantage`` as used, and what the reward functions log (``verdict``, ``extracted``).
+    function, ``advantage`` as used, ``completion_tokens``, ``completion_truncated`` (cut at the longest length), and
+    what the reward functions log (``verdict``, ``extracted``).
     """
 
     def __init__(self, run_dir: Path, trainer: TAGRPOTrainer) -> None:

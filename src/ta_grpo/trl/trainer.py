@@ -185,8 +185,13 @@ class TAGRPOTrainer(CompactGRPOTrainer):
         used = [logged.pop() for _ in range(len(phrasing_B))][::-1]
         logged.extend(drop_off_prompt_negatives(torch.tensor(used), phrasing_B.cpu()).tolist())
 
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
-        self._rewards_per_func = super()._calculate_rewards(*args, **kwargs)
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
+        if self.model.training:
+            # As TRL tells them for its own metrics: a completion ends with one of these, unless it was cut.
+            ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+            self._log_completion_extra("completion_tokens", [len(ids) for ids in completion_ids_list])
+            self._log_completion_extra("completion_truncated", [ids[-1] not in ends for ids in completion_ids_list])
+        self._rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         return self._rewards_per_func
 
     # The prompt of pi_old: q_0's is TRL's own, unless the correction for vLLM has asked for q_n's.
