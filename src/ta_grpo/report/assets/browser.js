@@ -29,6 +29,7 @@
   let matches = [];
   let current = index.start; // number of a group
   const searched = new Array(count); // lower-case text of a group, as far as it is loaded
+  let hits = new Array(count); // whether the search finds a group, once that was asked
   const waiting = new Map(); // file number -> what to do when it is there
 
   // Elements and texts.
@@ -105,7 +106,17 @@
     return -1;
   }
 
-  function typeset(tex, displayMode) {
+  // The responses to a question repeat each other's formulas: each is typeset once.
+  const typesetBefore = new Map();
+
+  function typeset(tex, display) {
+    const key = `${display} ${tex}`;
+    if (typesetBefore.size > 5000) typesetBefore.clear();
+    if (!typesetBefore.has(key)) typesetBefore.set(key, typesetAnew(tex, display));
+    return typesetBefore.get(key)?.cloneNode(true);
+  }
+
+  function typesetAnew(tex, displayMode) {
     const place = document.createElement("span");
     try {
       temml.render(tex, place, { displayMode, throwOnError: true, trust: false, maxExpand: 100, maxSize: [10, 20] });
@@ -223,7 +234,7 @@
 
   window.taGrpoRollouts = (file, content) => {
     files[file] = content;
-    for (let group = 0; group < count; group++) if (index.file[group] === file) searched[group] = undefined;
+    for (let group = 0; group < count; group++) if (index.file[group] === file) searched[group] = hits[group] = undefined;
     const ready = waiting.get(file) ?? [];
     waiting.delete(file);
     ready.forEach((then) => then());
@@ -252,10 +263,12 @@
     return searched[group];
   }
 
+  const isHit = (group) => !query || (hits[group] ??= textOf(group).includes(query));
+
   function refresh(fromUser) {
     matches = [];
     for (let group = 0; group < count; group++) {
-      if (filter[2](index.bits[group]) && (!query || textOf(group).includes(query))) matches.push(group);
+      if (filter[2](index.bits[group]) && isHit(group)) matches.push(group);
     }
     for (const button of at("filters").children) button.setAttribute("aria-pressed", button.value === filter[0]);
     const unloaded = index.files.filter((_, place) => !files[place + 1]).length;
@@ -334,6 +347,7 @@
     }
     filter = filters[0];
     query = at("search").value = "";
+    hits = new Array(count);
     current = group;
     refresh(false);
   }
@@ -361,6 +375,7 @@
     clearTimeout(pause);
     pause = setTimeout(() => {
       query = at("search").value.trim().toLowerCase();
+      hits = new Array(count);
       refresh(false);
     }, 120);
   });
