@@ -111,3 +111,9 @@ def test_a_wrong_request_is_told(tmp_path, capsys, words, told):
     assert main([*run, *words]) == 2
     assert told in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_the_documentation_has_every_mapped_setting():
+    page = (Path(__file__).parents[1] / "docs" / "verl.md").read_text(encoding="utf-8")
+    table = page.split("## Settings")[1].split("##")[0]
+    assert [name for name in SETTINGS if f"`{name}`" not in table] == []
