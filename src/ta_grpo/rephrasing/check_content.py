@@ -21,6 +21,10 @@ _SHARED_OUT = re.compile(r"\b(?:each|every|both|all|apiece|same|equal\w*|respect
 _POINTS_BACK = re.compile(
     r"\b(?:the|(?:this|that|these|those|all|each|every|both|same|her|his|their|its|said)(?:\W+[a-z]+)?)\W+$"
 )
+# Words that say a quantity without its number.
+_VAGUE = re.compile(r"(?i)\b(?:some|several|a few|many|multiple|numerous|a (?:certain |large |small )?number of)\b")
+_MONEY_SIGN = re.compile(r"[$£€]\s*$")
+_MONEY_WORD = re.compile(r"^\W{0,2}(?:us )?(?:dollars?|bucks|cents?|euros?)\b", re.IGNORECASE)
 _PERCENT = re.compile(r"%|\bper\s?cent|\bpercent")
 _NEAR = 25
 _FREE = frozenset([Fraction(0), Fraction(1)])
@@ -42,14 +46,19 @@ def _missing_numbers(pair: CheckInput) -> Iterable[str]:
     needed = Counter(mention.values[0] for mention in before)
     again = Counter(mention.values[0] for mention in before if _points_back(mention, pair.original))
     after = Counter(value for mention in pair.rephrasing.mentions for value in _stands_for(mention, needed))
+    vaguer = pair.rephrasing.count(_VAGUE) > pair.original.count(_VAGUE)
     missing, fewer = [], []
     for mention in {mention.values[0]: mention for mention in before}.values():
         value = mention.values[0]
         have = max(after[value] for value in mention.values)
         if not have:
             missing.append(mention.text)
-        elif have < needed[value] - min(again[value], needed[value] - 1) and not _shared_out(mention, pair.rephrasing):
+        elif have < needed[value] - min(again[value], needed[value] - 1) and (
+            vaguer or not _shared_out(mention, pair.rephrasing)
+        ):
             fewer.append(f"{mention.text} {have} times, not {needed[value]}")
+        elif len(_as_money(mention, pair.original)) > len(_as_money(mention, pair.rephrasing)):
+            fewer.append(f"{mention.text} only as an amount of money, or never as one")
     if missing:
         yield f"{_listed(missing)} of the original not there"
     if fewer:
@@ -59,6 +68,17 @@ def _missing_numbers(pair: CheckInput) -> Iterable[str]:
 def _stands_for(mention: Mention, needed: Mapping[Fraction, int]) -> tuple[Fraction, ...]:
     """The values that a mention may cover: another reading than the first only if the first one is not needed."""
     return mention.values[:1] if needed.get(mention.values[0]) else mention.values
+
+
+def _as_money(number: Mention, text: Text) -> set[bool]:
+    """Whether a text mentions a number as an amount of money (True), and whether as another number (False)."""
+    kinds = set()
+    for there in text.mentions:
+        if set(there.values) & set(number.values):
+            end = there.start + len(there.text)
+            before, behind = text.without_figures[: there.start], text.without_figures[end : end + 12]
+            kinds.add(bool(_MONEY_SIGN.search(before[-4:]) or _MONEY_WORD.search(behind)))
+    return kinds
 
 
 def _shared_out(mention: Mention, text: Text) -> bool:
@@ -305,7 +325,8 @@ _WORKING = [
     (
         re.compile(
             r"(?i)\b(?:let's|let us|we|you) (?:can |must |need to |have to |first |then |will |should |now )*"
-            r"(?:solve|calculate|compute|subtract|multiply|divide|add up|get|obtain|substitute|simplify)\b(?![^.?!]*\?)"
+            r"(?:solve|calculate|compute|subtract|multiply|divide|add up|get|obtain|substitute|simplify)\b"
+            r"(?!(?:[^.?!]|\b(?:mrs?|ms|dr|st)\.|\.\d)*\?)"
         ),
         "working",
     ),

@@ -113,6 +113,9 @@ def _delimited(text: str) -> Iterator[tuple[int, int, str]]:
             position = end
 
 
+_AMOUNT = re.compile(r"\.?\d")
+
+
 def _closing_dollar(text: str, start: int) -> int:
     """Where the inline formula that opens before ``start`` closes; -1 if the dollar sign is one of money."""
     close = text.find("$", start, start + _MAX_INLINE)
@@ -121,11 +124,12 @@ def _closing_dollar(text: str, start: int) -> int:
     if close <= start:
         return -1
     body = text[start:close]
-    money = body[0].isdigit() and (text[close + 1 : close + 2].isdigit() or body[-1].isspace())
+    amount = bool(_AMOUNT.match(body))
+    money = amount and (bool(_AMOUNT.match(text, close + 1)) or body[-1].isspace())
     # Words make it prose, unless they stand in \text{…}.
     bare = _TEXT_COMMAND.sub(" ", _FONT.sub(" ", body))
     prose = [word for word in _PROSE.findall(bare) if word.islower() and word not in FUNCTIONS]
-    return -1 if money or "\n\n" in body or (prose and body[0].isdigit()) or len(prose) > 2 else close
+    return -1 if money or "\n\n" in body or (prose and amount) or len(prose) > 2 else close
 
 
 def _plain_formulas(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:

@@ -3,7 +3,8 @@ r"""The numbers that a text mentions, in digits, in words or in LaTeX, by value.
 What counts as the same number is the policy of the check ``numbers``:
 
 - ``12``, ``12.0``, ``twelve`` and ``12th`` are 12; ``1,000``, ``1{,}000``, ``1 thousand`` are 1000; ``1/2``,
-  ``\frac12``, ``0.5``, ``half`` and ``one-half`` are 1/2; ``40%`` is 40 and also 0.4; ``half an hour`` is also 30.
+  ``\frac12``, ``0.5``, ``half`` and ``one-half`` are 1/2; ``40%`` is 40 and also 0.4; ``half an hour`` is also 30;
+  ``5 cents`` are also 0.05. ``7:13`` is a time of the day, and after "ratio" 7 and 13.
 - ``twice``, ``double``, ``two times`` are 2; ``thrice``, ``triple`` 3; ``dozen`` 12. These carry meaning.
 - ``both``, ``pair``, ``single``, ``once``, ``no`` may stand for their number, but need not be there: such a mention is
   *loose*. So is an ordinal in words; since ``third`` may be the part, it may stand for 1/3.
@@ -66,6 +67,8 @@ _VULGAR = {
     "¼": (1, 4), "½": (1, 2), "¾": (3, 4), "⅓": (1, 3), "⅔": (2, 3), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5),
     "⅘": (4, 5), "⅙": (1, 6), "⅚": (5, 6), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅐": (1, 7),
 }  # fmt: skip
+# Before ``7:13``, which is no time of the day then.
+_RATIO = re.compile(r"(?i)\b(?:ratios?|proportions?)\b[^\d.?!]{0,40}$")
 _MAX_DIGITS = 400
 
 
@@ -123,8 +126,12 @@ def _pieces(text: str) -> Iterator[_Piece]:
                 continue
             value = Fraction(int(top), int(bottom))
         elif match["clock"]:
-            hours, minutes = match["clock"].split(":")
-            value = Fraction(int(hours)) + Fraction(int(minutes), 60)
+            one, other = match["clock"].split(":")
+            if _RATIO.search(text[max(0, match.start() - 60) : match.start()]):
+                yield _Piece(one, match.start(), match.start() + len(one), Fraction(int(one)))
+                yield _Piece(other, match.end() - len(other), match.end(), Fraction(int(other)))
+                continue
+            value = Fraction(int(one)) + Fraction(int(other), 60)
         elif match["over"]:
             top, bottom = match["over"].split("/")
             if not int(bottom):
@@ -167,6 +174,8 @@ def _read(text: str, pieces: list[_Piece], position: int) -> tuple[int, Mention 
         if following.percent or (following.word in ("percent", "per") and _is_percent(pieces, position + length)):
             return length + 1, Mention((value, value / 100), written)
         is_word = piece.value is None
+        if following.word in ("cent", "cents"):
+            return length, Mention((value, value / 100), written, word=is_word)
         part = _PART_NAMES.get(following.word)
         if part and is_word and (following.word.endswith(("s", "half")) or value == 1) and value < part:
             value /= part
