@@ -18,16 +18,25 @@ from trl import GRPOTrainer
 
 from fake_vllm import RecordingEngine, fake_vllm
 from tiny_models import tokenizer
-from trl_runs import EOS, question_rows, ta_trainer
+from trl_runs import EOS, question_rows, ta_trainer, vowel_reward
 
 K, QUESTIONS_PER_STEP, STEPS = 8, 3, 3
 LOSS_TYPES = ["grpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo", "bnpo"]
+
+
+def half_uniform(completions: list[Any], **columns: Any) -> list[float]:
+    """Every second question is right whatever is answered."""
+    rewards = vowel_reward(completions)
+    return [1.0 if int(id_[2:]) % 2 else reward for id_, reward in zip(columns["id"], rewards, strict=True)]
+
+
 VARIANTS: dict[str, dict[str, Any]] = {
     **{loss_type: {"loss_type": loss_type} for loss_type in LOSS_TYPES},
     "importance": {"ratio_anchor": "importance"},
     "sampled": {"ratio_anchor": "sampled", "advantage_scope": "per_phrasing"},
     "drop": {"off_prompt_negatives": "drop"},
     "pull": {"ratio_anchor": "sampled", "pull_to_original": 0.5},
+    "dynamic": {"dynamic_sampling": 3.0, "reward": half_uniform},
     "compact": {"compact_passes": True, "off_prompt_negatives": "drop"},
     "server": {},  # through TRL's client of a vLLM server, instead of replayed
     "compact rows": {"compact_passes": True, "off_prompt_negatives": "drop", "loss_type": "grpo"},
@@ -79,7 +88,7 @@ def train(out_dir: Path, name: str, engine: RecordingEngine | None = None, **set
             "phrasing": logs["extra"]["phrasing_index"],
             "sampled_prompt": logs["extra"]["sampled_prompt"],
             "completion": logs["completion"],
-            "reward": logs["rewards"]["vowel_reward"],
+            "reward": next(iter(logs["rewards"].values())),
             "advantage": logs["advantages"],
         }
         groups.append({column: list(values)[-K * QUESTIONS_PER_STEP :] for column, values in columns.items()})

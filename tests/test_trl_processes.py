@@ -77,6 +77,16 @@ def test_two_processes_train_one_run(tmp_path):
     assert launch(command, tmp_path).returncode != 0  # used
 
 
+def test_processes_that_have_not_met_are_refused(tmp_path):
+    """Without a GPU, accelerate joins processes only if it is told to use the CPU."""
+    save_model(tmp_path / "model")
+    words = ["--model", "model", "--questions", "tiny/train", "--output-dir", "run", "--dry-run"]
+    done = launch([*TORCHRUN, "-m", "ta_grpo.cli", "train", *words], tmp_path, ACCELERATE_USE_CPU="false")
+    assert done.returncode != 0
+    assert "2 processes were launched, and accelerate has joined 1" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.fixture(scope="module")
 def replayed(tmp_path_factory) -> Path:
     """Every variant on the same completions, in one process and in two."""
@@ -104,10 +114,10 @@ def both(replayed: Path, name: str, launcher: str = "two") -> tuple[dict[str, An
 def test_two_processes_give_the_groups_of_one(replayed, name, launcher):
     """Three questions of eight slots each: the second question's group lies half in each process."""
     one, two = both(replayed, name, launcher)
-    assert len(one["groups"]) == 3
+    assert len(one["groups"]) > 3 if name == "dynamic" else len(one["groups"]) == 3  # rounds of sampling
     for ours, theirs in zip(two["groups"], one["groups"], strict=True):
         assert ours == theirs  # question, phrasing, prompts, completions, rewards, advantages: in slot order
-        assert len(set(ours["advantage"])) > 3
+    assert len({advantage for group in one["groups"] for advantage in group["advantage"]}) > 9
     for ours, theirs in zip(two["logs"], one["logs"], strict=True):
         signal = {k: v for k, v in theirs.items() if k.startswith(("questions/", "reward", "completions/"))}
         assert len(signal) > 15

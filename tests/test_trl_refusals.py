@@ -91,6 +91,7 @@ def test_the_defaults_of_trl_are_kept():
         "advantage_scope": "joint",
         "off_prompt_negatives": "keep",
         "pull_to_original": 0.0,
+        "dynamic_sampling": 0.0,
         "compact_passes": True,
     }
 

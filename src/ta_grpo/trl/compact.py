@@ -31,10 +31,9 @@ from torch import Tensor
 
 from .config import TAGRPOConfig
 from .rescoring import RescoringGRPOTrainer
+from .rows import Rows, join_rows, take_rows, trained_tokens
 
 logger = logging.getLogger(__name__)
-
-Rows = dict[str, Any]
 
 _ROW_NORMALISED_LOSSES = ("grpo", "sapo", "luspo", "dr_grpo")
 # (B, T) in TRL's buffer; the last may be (B, 1).
@@ -73,7 +72,7 @@ class CompactGRPOTrainer(RescoringGRPOTrainer):
                 trim_prompts=_sees_relative_positions(self.model.config),
                 most_rows=self._most_over_processes,
             )
-        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+        return self._buffered_inputs[self._step % len(self._buffered_inputs)]
 
     def _most_over_processes(self, counts: Tensor) -> Tensor:
         return self.accelerator.gather(counts[None].to(self.accelerator.device)).amax(dim=0)
@@ -91,7 +90,8 @@ def rearranged_window(args: TAGRPOConfig, aux_loss: bool) -> int:
     """Over how many micro-batches rows may be dealt anew without changing an update; 1 if they must stay."""
     if args.loss_type == "bnpo" or _mean_over_tokens(args, aux_loss):
         return 1
-    few, many = sorted((int(args.steps_per_generation or 1), int(args.gradient_accumulation_steps or 1)))
+    rounds: int = args.steps_per_generation or 1
+    few, many = sorted((rounds, args.gradient_accumulation_steps))
     return few if many % few == 0 else 1
 
 
@@ -133,7 +133,7 @@ def compact(
     """
     if any(name in micro_batches[0] for name in ("pixel_values", "token_type_ids", "mm_token_type_ids")):
         return list(micro_batches)  # laid out by image, not by row
-    windows = [_joined(micro_batches[i : i + window]) for i in range(0, len(micro_batches), window)]
+    windows = [join_rows(micro_batches[i : i + window], pad_token_id=0) for i in range(0, len(micro_batches), window)]
     needed = [~idle_rows(rows) if drop_idle else torch.ones_like(idle_rows(rows)) for rows in windows]
     counts = torch.stack([-(-needed_B.sum() // window) for needed_B in needed]).clamp(min=1)
     compacted = []
@@ -149,31 +149,13 @@ def idle_rows(rows: Mapping[str, Any]) -> Tensor:
     return (rows["advantages"] == 0) | (trained_tokens(rows) == 0)
 
 
-def trained_tokens(rows: Mapping[str, Any]) -> Tensor:
-    """(B,) tokens of each row that the loss sees."""
-    mask_BT = rows["completion_mask"]
-    return (mask_BT * rows["tool_mask"] if "tool_mask" in rows else mask_BT).sum(dim=1)
-
-
-def _joined(micro_batches: Sequence[Rows]) -> Rows:
-    if len(micro_batches) == 1:
-        return micro_batches[0]
-    return {
-        name: torch.cat([rows[name] for rows in micro_batches]) if _is_per_row(first) else first
-        for name, first in micro_batches[0].items()
-    }
-
-
 def _dealt(rows: Rows, needed_B: Tensor, count: int, window: int) -> list[Rows]:
     """``count`` rows for each micro-batch of a window: those needed, filled up with idle ones, in order of length."""
     kept = torch.sort((~needed_B).int(), stable=True).indices[: count * window]
     if window > 1:
         lengths_B = rows["prompt_mask"].sum(dim=1) + rows["completion_mask"].sum(dim=1)
         kept = kept[torch.sort(lengths_B[kept], stable=True).indices]
-    return [
-        {name: value[chosen] if _is_per_row(value) else value for name, value in rows.items()}
-        for chosen in kept.split(count)
-    ]
+    return [take_rows(rows, chosen) for chosen in kept.split(count)]
 
 
 def _loss_scale(loss_type: str, kept: Rows, share_of_rows: float, rows: Rows) -> Any:
@@ -204,7 +186,3 @@ def _trimmed(rows: Rows, prompts: bool) -> Rows:
 def _last(columns: Tensor) -> int:
     """The last column that is set; the first, if none is."""
     return int(columns.nonzero().max()) if columns.any() else 0
-
-
-def _is_per_row(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.ndim > 0

@@ -79,6 +79,14 @@ class TAGRPOConfig(GRPOConfig):
             "advantage are trained once more under the original question, with this weight. 0 is off."
         },
     )
+    dynamic_sampling: float = field(
+        default=0.0,
+        metadata={
+            "help": "Groups whose rewards are all alike are replaced by groups of other questions until the batch is "
+            "full, or so many times its completions have been sampled (DAPO): 3 allows three batches' worth for one. "
+            "0 is off."
+        },
+    )
     compact_passes: bool = field(
         default=True,
         metadata={
@@ -101,8 +109,10 @@ class TAGRPOConfig(GRPOConfig):
         self._check_choices()
         self._check_group()
         self._check_pull()
+        self._check_dynamic_sampling()
         self._settle_vllm_correction()
         super().__post_init__()
+        self._check_processes()
 
     @property
     def num_phrasings(self) -> int:
@@ -192,6 +202,29 @@ class TAGRPOConfig(GRPOConfig):
                     f"whole groups of num_generations={size}; set {name}={rounds_needed}, or "
                     f"per_device_train_batch_size to a multiple of {size}"
                 )
+
+    def _check_dynamic_sampling(self) -> None:
+        budget = self.dynamic_sampling
+        if budget == 0:
+            return
+        if not 1 < budget < float("inf"):
+            raise UserError(f"dynamic_sampling={budget} must be above 1, the batch itself, or 0 for off")
+        if self.pull_to_original > 0:
+            raise UserError("dynamic_sampling with pull_to_original is not supported; set one of them to 0")
+        if self.scale_rewards == "batch" or self.multi_objective_aggregation == "normalize_then_sum":
+            raise UserError(
+                "dynamic_sampling changes a batch after its rewards are normalised; set scale_rewards to 'group' or "
+                "'none' and multi_objective_aggregation to 'sum_then_normalize'"
+            )
+
+    def _check_processes(self) -> None:
+        """Refuse processes that have not met: each would train for itself, all into one directory."""
+        launched = int(os.environ.get("WORLD_SIZE", "1"))
+        if self.world_size != launched:
+            raise UserError(
+                f"{launched} processes were launched, and accelerate has joined {self.world_size} of them; without a "
+                "GPU, set ACCELERATE_USE_CPU=true before launching, and use no DeepSpeed or FSDP"
+            )
 
     def _check_pull(self) -> None:
         weight = self.pull_to_original

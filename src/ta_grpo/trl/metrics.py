@@ -13,6 +13,9 @@ Names, beside TRL's own (all averaged over a logging interval):
 | `entropy/{on,off}_prompt` | entropy per token, likewise |
 | `clip_ratio/{on,off}_prompt` | share of tokens whose ratio is clipped, likewise |
 | `completions/pulled_share` | tokens trained once more under q_0, over all tokens of completions (`pull_to_original`) |
+| `dynamic_sampling/sampled` | completions sampled for a batch, over those of the batch (`dynamic_sampling`) |
+| `dynamic_sampling/thrown_away` | share of the completions sampled that were not trained on |
+| `dynamic_sampling/unfilled` | share of the batch's groups that give no gradient, the budget being spent |
 | `sampling/kept/phrasing_0` … | tokens of each phrasing that the correction for vLLM has not masked |
 | `skipped_steps` | updates left out so far because their gradient was not finite |
 
@@ -61,6 +64,13 @@ def pass_figures(
             log_ratio_BT = mean_B1.expand_as(log_ratio_BT)
         figures["clip_ratio"] = clipped_tokens(log_ratio_BT, inputs["advantages"], *epsilon).float()
     return figures
+
+
+def weighted_rewards(rewards_BF: Tensor, weights_F: Tensor) -> Tensor:
+    """(B,) rewards of the F reward functions together, NaN where none of them has one."""
+    rewards_B = (rewards_BF * weights_F.to(rewards_BF.device)).nansum(dim=1)
+    rewards_B[torch.isnan(rewards_BF).all(dim=1)] = torch.nan
+    return rewards_B
 
 
 def clipped_tokens(log_ratio_BT: Tensor, advantages_B: Tensor, epsilon_low: float, epsilon_high: float) -> Tensor:

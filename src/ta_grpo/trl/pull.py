@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .rows import join_rows, take_rows
+
 
 def pulled_rows(output: Mapping[str, Any]) -> Tensor:
     """Numbers of the rows that are pulled: sampled under a rephrasing, with a positive advantage."""
@@ -51,24 +53,8 @@ def append_pulled_rows(
     appending += -(len(output["advantages"]) + appending) % multiple
     filling = appending - len(pulled)
     source = torch.cat([pulled, pulled.new_zeros(filling)])
-    appended = {
-        name: rows[source] if isinstance(rows, Tensor) and rows.ndim > 0 else rows for name, rows in output.items()
-    }
-    appended |= {name: rows[source] for name, rows in under_original.items()}
+    appended = take_rows(output, source) | take_rows(under_original, source)
     appended["advantages"] = appended["advantages"] * weight
     appended["advantages"][len(pulled) :] = 0
     appended["completion_mask"][len(pulled) :] = 0
-    joined = dict(output)
-    for name, rows in output.items():
-        if isinstance(rows, Tensor) and rows.ndim > 0:
-            more = appended[name]
-            if name in ("prompt_ids", "prompt_mask"):
-                value = pad_token_id if name == "prompt_ids" else 0
-                width = max(rows.shape[1], more.shape[1])
-                rows, more = (_pad_left(each, width, value) for each in (rows, more))
-            joined[name] = torch.cat([rows, more])
-    return joined
-
-
-def _pad_left(rows_BS: Tensor, width: int, value: int) -> Tensor:
-    return torch.nn.functional.pad(rows_BS, (width - rows_BS.shape[1], 0), value=value)
+    return join_rows([output, appended], pad_token_id)

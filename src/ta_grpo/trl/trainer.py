@@ -24,14 +24,14 @@ from torch import Tensor
 from ..errors import UserError
 from ..group import drop_off_prompt_negatives, phrasing_of_slot, signal_metrics
 from .checks import check_question, check_tokenised_prompt, check_train_dataset
-from .compact import CompactGRPOTrainer
 from .config import TAGRPOConfig
+from .dynamic_sampling import DynamicSamplingGRPOTrainer
 from .finite import SkipNonFiniteSteps
-from .metrics import kept_sums, on_and_off_prompt_sums, pass_figures
+from .metrics import kept_sums, on_and_off_prompt_sums, pass_figures, weighted_rewards
 from .pull import append_pulled_rows, pulled_rows
 
 
-class TAGRPOTrainer(CompactGRPOTrainer):
+class TAGRPOTrainer(DynamicSamplingGRPOTrainer):
     """``GRPOTrainer`` on expanded groups.
 
     Takes what ``GRPOTrainer`` takes. ``args`` is a ``TAGRPOConfig``, and each training row has a column
@@ -131,6 +131,12 @@ class TAGRPOTrainer(CompactGRPOTrainer):
         if not self.model.training:
             originals = [row | {"phrasing_index": 0, "sampled_prompt": row["prompt"]} for row in inputs]
             return super()._generate_and_score_completions(originals)
+        if self.args.dynamic_sampling > 0:
+            return self.fill_batch(self._sample_groups, inputs)
+        return self._sample_groups(inputs)[0]
+
+    def _sample_groups(self, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], Tensor]:
+        """Sample and score whole groups: rows for TRL's loss, and the (Q * K,) rewards over all processes."""
         if self.num_phrasings > 1 and not isinstance(self.train_dataset, Dataset):
             for row in inputs:
                 check_question(row, where="a row of the training stream")
@@ -159,12 +165,13 @@ class TAGRPOTrainer(CompactGRPOTrainer):
             self._anchor_old_logps(output, sampled)
         if self.args.pull_to_original > 0:
             output = self._pull_to_original(output, inputs)
-        self._log_signal(all_phrasings)
+        rewards = weighted_rewards(self._rewards_per_func, self.reward_weights)
+        self._log_signal(rewards, all_phrasings)
         if self.num_phrasings > 1 and "importance_sampling_ratio" in output:
             self._log_kept(output)
         if self.on_rollouts is not None:
             self.on_rollouts(self)
-        return output
+        return output, rewards
 
     # Advantages: joint ones are TRL's own, since a group is one dataset row.
 
@@ -235,10 +242,7 @@ class TAGRPOTrainer(CompactGRPOTrainer):
 
     # Metrics (see metrics.py for the names).
 
-    def _log_signal(self, phrasings_B2: Tensor) -> None:
-        weights = self.reward_weights.to(self._rewards_per_func.device)
-        rewards_B = (self._rewards_per_func * weights).nansum(dim=1)
-        rewards_B[torch.isnan(self._rewards_per_func).all(dim=1)] = torch.nan
+    def _log_signal(self, rewards_B: Tensor, phrasings_B2: Tensor) -> None:
         metrics = signal_metrics(
             rewards_B.reshape(-1, self.num_generations),
             phrasings_B2[:, 0].reshape(-1, self.num_generations),
