@@ -79,7 +79,8 @@ def _show(made: Plan, settings: PlanSettings) -> None:
                 f"questions x {work.phrasings} phrasings x {work.completions_per_phrasing}",
             ),
             ("completion tokens", f"{at_most}{work.completion_tokens:,}"),
-            ("tokens scored, trained on", f"{at_most}{work.tokens_scored:,}, {work.tokens_trained:,}"),
+            ("tokens scored", f"{at_most}{work.tokens_scored:,}" if work.tokens_scored else "none"),
+            ("tokens trained on", f"{at_most}{work.tokens_trained:,}"),
         ],
     )
     print_table(_memory_table(made.layouts, settings))
