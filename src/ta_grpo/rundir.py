@@ -30,8 +30,8 @@ from .errors import UserError
 
 # Packages whose version can change a result.
 _RECORDED_PACKAGES = (
-    *("ta-grpo", "torch", "transformers", "trl", "accelerate", "datasets", "peft", "vllm", "numpy", "scipy"),
-    *("math-verify", "latex2sympy2-extended", "sympy", "tokenizers", "safetensors"),
+    *("ta-grpo", "torch", "transformers", "trl", "verl", "ray", "accelerate", "datasets", "peft", "vllm"),
+    *("numpy", "scipy", "math-verify", "latex2sympy2-extended", "sympy", "tokenizers", "safetensors"),
 )
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..questions import Question, QuestionSet
+from ..questions import QuestionSet
 from ..rundir import append_jsonl, iter_jsonl
 from ..sampling import Sampler, SamplingSettings, TransformersSampler, sample_to_file
 from ..statistics import bootstrap_interval, pass_at_k, pass_at_k_table
-from ..verifier import OUTCOMES, checkable, verify_many
+from ..verifier import OUTCOMES, verify_many, with_checkable_answers
 from .summary import Evaluation, save_evaluation
 from .tally import stored_samples, tally
 
@@ -88,7 +88,7 @@ def evaluate_sampler(
     """``evaluate`` with completions from any sampler."""
     num_samples = sampler.settings.num_samples
     ks = checked_ks(ks, num_samples)
-    usable, unusable_ids = _split_by_gold(questions)
+    usable, unusable_ids = with_checkable_answers(questions)
     samples_path = output_dir / "samples.jsonl"
     sample_to_file(
         sampler,
@@ -120,7 +120,7 @@ def rescore(
     samples_path = output_dir / "samples.jsonl"
     num_samples = _meta(samples_path)["num_samples"]
     ks = checked_ks(ks, num_samples)
-    usable, unusable_ids = _split_by_gold(questions)
+    usable, unusable_ids = with_checkable_answers(questions)
     asked = {question.id for question in questions}
     sampled: set[str] = set()
     for line, _ in iter_jsonl(samples_path):
@@ -209,25 +209,6 @@ def checked_ks(ks: Sequence[int] | None, num_samples: int) -> list[int]:
 
 def _of_stage(on_progress: Progress | None, stage: str) -> Callable[[int, int], None] | None:
     return None if on_progress is None else lambda done, total: on_progress(stage, done, total)
-
-
-def _split_by_gold(questions: QuestionSet) -> tuple[list[Question], list[str]]:
-    """Questions whose reference answer the verifier finds equal to itself, and the ids of the others."""
-    judged = list(zip(questions, checkable(question.answer for question in questions), strict=True))
-    usable = [question for question, is_checkable in judged if is_checkable]
-    unusable = [question for question, is_checkable in judged if not is_checkable]
-    if not usable:
-        raise UserError(
-            f"{questions.name or 'the set'}: none of its {len(questions)} questions has an answer that can be checked"
-        )
-    if unusable:
-        shown = ", ".join(f"{question.id} ({question.answer!r:.40})" for question in unusable[:5])
-        more = ", …" if len(unusable) > 5 else ""
-        logger.warning(
-            "%d of %d questions are left out, since their answers cannot be checked: %s%s",
-            *(len(unusable), len(questions), shown, more),
-        )
-    return usable, [question.id for question in unusable]
 
 
 def _verify_file(

@@ -9,8 +9,9 @@ Importing this package is cheap: neither sympy, math-verify nor torch is loaded.
 
 from ta_grpo.verifier.extract import extract_answer
 from ta_grpo.verifier.pool import WorkerStatus, close_workers, worker_status
+from ta_grpo.verifier.references import checkable, with_checkable_answers
 from ta_grpo.verifier.reward import accuracy_reward
-from ta_grpo.verifier.verdict import NOT_APPLICABLE, OUTCOMES, Verdict, checkable, verify, verify_many
+from ta_grpo.verifier.verdict import NOT_APPLICABLE, OUTCOMES, Verdict, verify, verify_many
 
 __all__ = [
     "NOT_APPLICABLE",
@@ -23,5 +24,6 @@ __all__ = [
     "extract_answer",
     "verify",
     "verify_many",
+    "with_checkable_answers",
     "worker_status",
 ]

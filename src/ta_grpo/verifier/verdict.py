@@ -85,17 +85,6 @@ def verify_many(pairs: Iterable[tuple[str, str]], timeout: float = DEFAULT_TIMEO
     return [Verdict(outcome or compared[pair], pair[1]) for pair, outcome in zip(asked, outcomes, strict=True)]
 
 
-def checkable(answers: Iterable[str]) -> list[bool]:
-    """For each reference answer, whether the verifier finds it equal to itself; else no completion can be right.
-
-    Raises:
-        UserError: a worker process cannot start.
-    """
-    answers = list(answers)
-    boxed = [answer if "\\boxed" in answer else f"\\boxed{{{answer}}}" for answer in answers]
-    return [verdict.correct for verdict in verify_many(zip(boxed, answers, strict=True))]
-
-
 def _gold_text(gold: object) -> str:
     """The reference as text; of a whole solution, what is in its box or behind GSM8K's hashes."""
     text = "" if gold is None else str(gold)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,8 @@ from ..errors import UserError
 from ..questions import Question, QuestionSet, as_train_rows, check_prompt_template, load_questions
 from ..rundir import write_parquet_atomic
 from ..settings import setting
-from ..verifier import checkable
+from ..verifier import with_checkable_answers
 from . import TRAINING_LOOP, VALIDATION_LOOP
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -94,12 +91,12 @@ def export_file(
         UserError: no question is left, or a bad template.
     """
     check_prompt_template(template)
-    kept, left_out = _split_by_answer(questions) if check_answers else (list(questions), ())
+    kept, left_out = with_checkable_answers(questions) if check_answers else (list(questions), [])
     name = questions.name or "questions"
     rows = list(verl_rows(kept, template, name, for_training))
     write_parquet_atomic(path, rows, schema=_schema())
     written = sum(len(row["extra_info"]["rephrasings"]) for row in rows)
-    return Exported(path, len(rows), written, left_out)
+    return Exported(path, len(rows), written, tuple(left_out))
 
 
 def verl_rows(
@@ -141,19 +138,3 @@ def _schema() -> Any:
             ),
         ]
     )
-
-
-def _split_by_answer(questions: QuestionSet) -> tuple[list[Question], tuple[str, ...]]:
-    judged = list(zip(questions, checkable(question.answer for question in questions), strict=True))
-    kept = [question for question, is_checkable in judged if is_checkable]
-    left_out = [question for question, is_checkable in judged if not is_checkable]
-    name = questions.name or "the questions"
-    if not kept:
-        raise UserError(f"{name}: none of the {len(questions)} answers can be checked; is 'answer' the right column?")
-    if left_out:
-        shown = ", ".join(f"{question.id} ({question.answer!r:.40})" for question in left_out[:5])
-        logger.warning(
-            "%s: %d of %d questions are left out, since their answers cannot be checked: %s%s",
-            *(name, len(left_out), len(questions), shown, ", …" if len(left_out) > 5 else ""),
-        )
-    return kept, tuple(question.id for question in left_out)

@@ -20,8 +20,8 @@ def compute_score(
     verl has no "not applicable": a reward is a number, and NaN would make the whole group NaN. So where TRL's reward
     would be None, this raises. verl's agent loop then counts the completion as failed, logs the error, and leaves the
     completion out of its group's mean and standard deviation; a group with no completion left is left out of the
-    batch, and a batch with none at all ends the run. ``ta-grpo export`` refuses questions whose answers cannot be
-    checked, so this is for files made otherwise.
+    batch, and a batch with none at all ends the run. Questions whose answers cannot be checked are
+    left out when they are exported, so this is for files made otherwise.
 
     Args:
         data_source, extra_info: not used.
