@@ -67,7 +67,7 @@ def documented() -> dict[str, str]:
     return names
 
 
-NEEDS_ANOTHER_RUN = ("`pull_to_original` > 0", "vLLM with the correction", "after the first")
+NEEDS_ANOTHER_RUN = ("`pull_to_original` > 0", "`dynamic_sampling` > 0", "vLLM with the correction", "after the first")
 
 
 def test_the_page_names_what_a_run_logs_and_nothing_else(run):
@@ -97,11 +97,19 @@ def test_a_run_without_rephrasings_logs_what_the_page_says(tmp_path):
     assert set(line) - {"step"} == {name for name, where in documented().items() if where in wheres}
 
 
-def test_what_is_pulled_is_logged_under_its_name(tmp_path):
-    more = {"--ratio-anchor": "sampled", "--pull-to-original": 1, "--beta": 0, "--max-steps": 1}
-    assert main(words("none", str(tmp_path / "run"), **more)) == 0
-    assert "completions/pulled_share" in lines_of(tmp_path / "run")[0]
-    assert documented()["completions/pulled_share"] == "`pull_to_original` > 0"
+@pytest.mark.parametrize(
+    ("more", "where"),
+    [
+        ({"--ratio-anchor": "sampled", "--pull-to-original": 1}, "`pull_to_original` > 0"),
+        ({"--trl.dynamic_sampling": 2}, "`dynamic_sampling` > 0"),
+    ],
+    ids=["pulled", "dynamic sampling"],
+)
+def test_a_setting_with_metrics_of_its_own_logs_them(tmp_path, more, where):
+    assert main(words("none", str(tmp_path / "run"), **more, **{"--beta": 0, "--max-steps": 1})) == 0
+    names = {name for name, its_where in documented().items() if its_where == where}
+    assert names
+    assert names <= set(lines_of(tmp_path / "run")[0])
 
 
 # Trackers
