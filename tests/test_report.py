@@ -241,6 +241,8 @@ class Page:
         self.page.wait_for_selector("#group .response", state="attached")
 
     def text(self, selector: str) -> str:
+        """Once all of a group is laid out: before, what is out of sight has no inner text."""
+        self.page.wait_for_function("!document.querySelector('.quick')")
         return self.page.inner_text(selector)
 
     def count(self, selector: str) -> int:

@@ -99,8 +99,8 @@ def _report(runs: Mapping[str, Path], settings: DemoSettings) -> Path | None:
         check_packages()
     except UserError:
         return None
-    against = runs[next(iter(ARMS))].name
-    return write_report(list(runs.values()), ReportSettings(settings.output_dir, against)).page
+    # The first is the one that the others are compared with.
+    return write_report([runs[name] for name in (*ARMS, BASE)], ReportSettings(settings.output_dir)).page
 
 
 def _where(page: Path | None) -> str:

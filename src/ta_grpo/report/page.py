@@ -117,11 +117,17 @@ def check_packages() -> None:
 
 def _sections(source: Source, outcomes: Outcomes, groups: Sequence[Group]) -> list[Section]:
     style_of = styles(_series(source))
+    differences, pass_at_k = _differences(source, outcomes), _pass_at_k(source, outcomes, style_of)
+    if source.experiment is None:  # side by side
+        pass_at_k.figures += differences.figures
+        pass_at_k.tables += differences.tables
+        pass_at_k.notes += differences.notes
+        differences = Section("")
     return [
         section
         for section in (
-            _differences(source, outcomes),
-            _pass_at_k(source, outcomes, style_of),
+            differences,
+            pass_at_k,
             _training(source, groups, style_of),
             _diagnosed(source),
             _budgets(source, outcomes),
@@ -135,7 +141,7 @@ def _series(source: Source) -> list[str]:
 
 
 def _differences(source: Source, outcomes: Outcomes) -> Section:
-    section = Section("Attribution" if source.experiment else "Differences", folded=True)
+    section = Section("Attribution", folded=True)
     paired_by = "seed and question" if source.experiment else "question"
     for name, pairs in outcomes.gaps.items():
         if pairs:

@@ -62,7 +62,7 @@ def difference_table(name: str, gaps: Mapping[tuple[str, str], Mapping[int, Gap]
         for k, gap in by_k.items()
     ]
     columns = ["arms", "changes", "at", "difference, points", "95 % interval", "p", "n"]
-    return Table(name, columns, rows, text_columns=("changes", "at"))
+    return Table(f"{name}: differences", columns, rows, text_columns=("changes", "at"))
 
 
 def _gap_cells(gap: Gap) -> list[str]:

@@ -130,22 +130,35 @@
     return place;
   }
 
-  function body(text) {
+  // A text is there at once; its maths is typeset a moment later, a few texts at a time and those in sight first.
+  let queue = [];
+  let settling = 0;
+
+  function body(text, row) {
     const made = element("div", "text-body");
-    if (!at("maths").checked) appendText(made, text);
-    else {
-      for (const [raw, tex, display] of pieces(text)) {
-        const maths = tex === null ? null : typeset(tex, display);
+    appendText(made, text);
+    if (at("maths").checked) queue.push([row, made, text]);
+    return made;
+  }
+
+  function settle(texts) {
+    for (const [, made, text] of queue.splice(0, texts)) {
+      const found = pieces(text).map(([raw, tex, display]) => [raw, tex === null ? null : typeset(tex, display)]);
+      if (!found.some(([, maths]) => maths)) continue;
+      made.replaceChildren();
+      for (const [raw, maths] of found) {
         if (maths) made.append(maths);
         else appendText(made, raw);
       }
     }
-    return made;
+    clearTimeout(settling);
+    if (queue.length) settling = setTimeout(settle, 0, 8);
+    else settling = setTimeout(() => document.querySelector(".quick")?.classList.remove("quick"), 200);
   }
 
   // One group.
 
-  function response(row, functions) {
+  function response(row, functions, place) {
     const [kind, told] = verdicts[row[VERDICT]] ?? ["", row[VERDICT] ?? ""];
     const facts = element("p", "facts");
     if (told) facts.append(element("span", `badge ${kind}`, told));
@@ -157,7 +170,7 @@
     facts.append(element("span", "", row[TOKENS] === null ? characters : `${many(row[TOKENS])} tokens, ${characters}`));
     if (row[TRUNCATED]) facts.append(element("span", "badge odd", "… truncated"));
     (row[REWARDS] ?? []).forEach((value, place) => facts.append(element("span", "", `${functions[place]} ${number(value)}`)));
-    const card = element("article", `response ${kind}${text.length > 1500 ? " long" : ""}`, facts, body(text));
+    const card = element("article", `response ${kind}${text.length > 1500 ? " long" : ""}`, facts, body(text, place));
     if (row[EXTRACTED] !== null) {
       const answer = element("p", "answer", "extracted answer ");
       const shown = element("span", "");
@@ -172,8 +185,8 @@
     const right = rows.filter((row) => row[REWARD] > 0).length;
     const title = element("h3", "", phrasing === 0 ? "q₀, the original " : `q${subscript(phrasing)}, rephrasing `);
     title.append(element("span", "count", `${right} of ${rows.length} rewarded`));
-    const head = element("div", `prompt${prompt.length > 1500 ? " long" : ""}`, title, body(prompt));
-    return element("section", "phrasing", head, ...rows.map((row) => response(row, functions)));
+    const head = element("div", `prompt${prompt.length > 1500 ? " long" : ""}`, title, body(prompt, 0));
+    return element("section", "phrasing", head, ...rows.map((row, place) => response(row, functions, place)));
   }
 
   const subscript = (value) => String(value).replace(/\d/g, (digit) => String.fromCharCode(0x2080 + Number(digit)));
@@ -195,6 +208,7 @@
     fillSelects();
     const file = index.file[group];
     const place = at("group");
+    queue = [];
     if (!files[file]) {
       place.replaceChildren(describe(group), element("p", "note", `Loading ${index.files[file - 1]} …`));
       load(file, () => current === group && show(group, false));
@@ -204,9 +218,11 @@
       const columns = prompts.map(([phrasing, text]) =>
         column(phrasing, texts[text], rows.filter((row) => row[PHRASING] === phrasing), functions),
       );
-      const phrasings = element("div", "phrasings", ...columns);
+      const phrasings = element("div", "phrasings quick", ...columns);
       phrasings.tabIndex = 0;
       place.replaceChildren(describe(group), phrasings);
+      queue.sort(([a], [b]) => a - b);
+      settle(12);
     }
     at("link").href = linkTo(group);
     if (fromUser) history.replaceState(null, "", linkTo(group));
