@@ -242,7 +242,7 @@ class Page:
 
     def text(self, selector: str) -> str:
         """Once all of a group is laid out: before, what is out of sight has no inner text."""
-        self.page.wait_for_function("!document.querySelector('.quick')")
+        self.page.wait_for_selector(".quick", state="detached")
         return self.page.inner_text(selector)
 
     def count(self, selector: str) -> int:
