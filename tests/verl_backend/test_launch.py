@@ -230,3 +230,13 @@ def test_upstream_has_not_moved() -> None:
     if "checkpoint_callback_class" not in config.trainer:
         moved.append("trainer.checkpoint_callback_class")
     assert not moved, f"verl has moved: {moved}"
+
+
+def test_every_node_is_asked_for_the_plug_in(ray_cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ta_grpo.verl import nodes
+
+    nodes.check_nodes()
+    here = nodes.installed() | {"verl": "0.9.2"}
+    monkeypatch.setattr(nodes, "_version", lambda package: here[package])
+    with pytest.raises(UserError, match=r"verl 0\.9\.1, here 0\.9\.2"):
+        nodes.check_nodes()

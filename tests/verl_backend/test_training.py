@@ -1,7 +1,7 @@
 """A run of verl's own trainer on a CPU, through the command line: killed after its second step, and resumed.
 
-Two updates a step, dynamic sampling, a KL term, off-prompt negatives dropped. All that verl computed is checked against
-transformers and the core.
+Two updates a step, dynamic sampling, a KL term, off-prompt negatives dropped; in the third step, the reward fails on
+some completions. All that verl computed is checked against transformers and the core.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ SETTINGS = {
     "--learning-rate": "1e-4",
     "--beta": "0.01",
     "--save-steps": "1",
+    "--reward": "flaky_reward:compute_score",
 }
 OVERRIDES = (
     *cpu_support.OVERRIDES,
@@ -74,7 +75,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
 @pytest.fixture(scope="module")
 def run(killed: tuple[Path, subprocess.CompletedProcess[str]]) -> Path:
     run_dir, _ = killed
-    resumed = train(run_dir, "--resume")
+    resumed = train(run_dir, "--resume", FLAKY_REWARD="1")
     assert resumed.returncode == 0, resumed.stderr[-5000:]
     return run_dir
 
@@ -139,43 +140,71 @@ def test_the_engine_is_asked_phrasings_and_verl_trains_on_the_original(run: Path
     assert set(counts.values()) == {G}  # each phrasing G times
     of_question = Counter(question for question, _ in counts)
     assert set(of_question.values()) == {N + 1}
-    assert not any(record["padding"])
-    assert {names[tuple(prompt.tolist())][1] for prompt in record["prompts"]} == {0}
-    assert Counter(record["phrasing"]) == dict.fromkeys(range(N + 1), QUESTIONS * G)
+    prompts = [prompt for prompt, padding in zip(record["prompts"], record["padding"], strict=True) if not padding]
+    assert {names[tuple(prompt.tolist())][1] for prompt in prompts} == {0}
+    if step < 3:
+        assert Counter(record["phrasing"]) == dict.fromkeys(range(N + 1), QUESTIONS * G)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_old_and_reference_log_probs_are_under_the_original(run: Path, step: int) -> None:
     record = recorded(run, step)
     policy = "tiny" if step == 1 else str(run / f"checkpoint-{step - 1}")
-    for row in range(0, QUESTIONS * K, 3):
+    rows = [row for row, padding in enumerate(record["padding"]) if not padding]
+    for row in rows[::3]:
         prompt, response = tuple(record["prompts"][row].tolist()), tuple(record["responses"][row].tolist())
         for name, model in (("old_log_probs", policy), ("ref_log_prob", "tiny")):
             torch.testing.assert_close(record[name][row], log_probs_of(model, prompt, response), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
-def test_dynamic_sampling_keeps_whole_mixed_groups_with_joint_advantages(run: Path, step: int) -> None:
-    record = recorded(run, step)
+def rewards_and_advantages(record: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each question and slot, NaN where a completion failed; slots are dealt to phrasings in blocks of G."""
     rewards_QK = torch.full((QUESTIONS, K), torch.nan)
     used_QK = torch.full((QUESTIONS, K), torch.nan)
     names: dict[str, int] = {}
     for row, key in enumerate(record["keys"]):
+        if record["padding"][row]:
+            continue
         uid, slot, _ = key.rsplit("_", 2)
         question = names.setdefault(uid, len(names))
         assert int(slot) // G == record["phrasing"][row]
         rewards_QK[question, int(slot)] = record["rm_scores"][row].sum()
         used_QK[question, int(slot)] = record["advantages"][row][0]
-    assert ((rewards_QK.sum(1) > 0) & (rewards_QK.sum(1) < K)).all()
+    return rewards_QK, used_QK
+
+
+def joint_without_off_prompt_negatives(rewards_QK: torch.Tensor) -> torch.Tensor:
     expected_QK = joint_advantages(rewards_QK, eps=1e-6)  # verl's eps
-    expected_QK[:, G:] = expected_QK[:, G:].clamp(min=0)  # off-prompt negatives are dropped
-    torch.testing.assert_close(used_QK, expected_QK, rtol=0, atol=1e-5)
+    expected_QK[:, G:] = expected_QK[:, G:].clamp(min=0)
+    return expected_QK
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_dynamic_sampling_keeps_whole_mixed_groups_with_joint_advantages(run: Path, step: int) -> None:
+    rewards_QK, used_QK = rewards_and_advantages(recorded(run, step))
+    assert not any(recorded(run, step)["padding"])
+    assert ((rewards_QK.sum(1) > 0) & (rewards_QK.sum(1) < K)).all()
+    torch.testing.assert_close(used_QK, joint_without_off_prompt_negatives(rewards_QK), rtol=0, atol=1e-5)
+
+
+def test_completions_without_a_reward_take_no_part(run: Path) -> None:
+    """verl pads the batch for them with rows that its loss does not count."""
+    record = recorded(run, 3)
+    rewards_QK, used_QK = rewards_and_advantages(record)
+    failed_QK = torch.isnan(rewards_QK)
+    assert 0 < failed_QK.sum() < QUESTIONS * K
+    assert sum(record["padding"]) == failed_QK.sum()
+    expected_QK = joint_without_off_prompt_negatives(rewards_QK)
+    torch.testing.assert_close(used_QK[~failed_QK], expected_QK[~failed_QK], rtol=0, atol=1e-5)
+    line = read_jsonl(run / "metrics.jsonl")[-1]
+    assert line["completions/failed"] == pytest.approx(failed_QK.float().mean().item())
+    assert line["reward"] == pytest.approx(rewards_QK.nanmean().item())
 
 
 def test_ratios_leave_one_at_the_second_update(run: Path) -> None:
     lines = read_jsonl(run / "metrics.jsonl")
     assert all(line["actor/ppo_kl"] != 0 for line in lines)
-    assert all(line["questions/joint/mixed"] == 1 for line in lines)
+    assert all(line["questions/joint/mixed"] == 1 for line in lines[:2])
     assert any(line.get("training/filter_groups/evicted_samples", 0) > 0 for line in lines)
     assert all(line["kl/off_prompt"] > 0 for line in lines[1:])
 

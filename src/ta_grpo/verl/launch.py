@@ -362,11 +362,14 @@ def _start(config: Any) -> None:
 
     from .trainer import TaskRunner
 
+    ours = not ray.is_initialized()
     try:
-        run_ppo(config, task_runner_class=TaskRunner)
+        with contextlib.redirect_stdout(sys.stderr):  # Ray prints what its processes print
+            run_ppo(config, task_runner_class=TaskRunner)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, UserError):
             raise error.cause from None
         raise
     finally:
-        ray.shutdown()
+        if ours:
+            ray.shutdown()

@@ -56,27 +56,28 @@ def check_nodes() -> None:
 
     here = installed()
     ask = ray.remote(num_cpus=0)(installed)
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    answers = ray.get(
-        [
-            ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
-            for node in nodes
-        ]
-    )
     problems = []
-    for node, there in zip(nodes, answers, strict=True):
+    for node in ray.nodes():
+        if not node["Alive"]:
+            continue
         host = node.get("NodeManagerHostname", node["NodeID"])
-        if there["problem"]:
-            problems.append(f"{host}: {there['problem']}")
-        others = [
-            f"{package} {there[package]}, here {here[package]}" for package in here if there[package] != here[package]
-        ]
-        if others and not there["problem"]:
-            problems.append(f"{host} has {'; '.join(others)}")
+        place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        try:
+            there = ray.get(ask.options(scheduling_strategy=place).remote())
+        except ray.exceptions.RayError as error:  # such as no ta_grpo to import
+            there = {"problem": str(error).strip().splitlines()[-1]}
+        problems += [f"{host}: {problem}" for problem in _differences(here, there)]
     if problems:
         raise UserError(
-            "the nodes of the Ray cluster need the same packages, ta-grpo among them: " + "; ".join(problems)
+            "the nodes of the Ray cluster need the same packages, ta-grpo among them:\n"
+            + "\n".join(f"- {problem}" for problem in problems)
         )
+
+
+def _differences(here: dict[str, str], there: dict[str, str]) -> list[str]:
+    if there["problem"]:
+        return [there["problem"]]
+    return [f"{name} {there[name]}, here {version}" for name, version in here.items() if there[name] != version]
 
 
 def _version(package: str) -> str:
