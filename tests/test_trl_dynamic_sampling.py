@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 import torch
 
+from ta_grpo.cli import main
 from ta_grpo.errors import UserError
+from ta_grpo.rundir import last_complete_checkpoint, rollouts_files
 from ta_grpo.trl import TAGRPOConfig
 from trl_runs import FakeEngine, question_rows, ta_trainer, unpadded, vowel_reward
 
@@ -149,6 +155,45 @@ def test_other_questions_depend_on_the_step_alone(tmp_path, monkeypatch):
     assert first.sampled == again.sampled
     later = [set(sampled) for sampled in first.sampled if len(sampled) < QUESTIONS_PER_STEP]
     assert len({frozenset(each) for each in later}) > 1  # another order at another step
+
+
+def responses(run_dir: Path) -> list[int]:
+    """Completions sampled for each step."""
+    return [pyarrow.parquet.read_metadata(path).num_rows for _, path in sorted(rollouts_files(run_dir).items())]
+
+
+def test_training_ends_at_a_number_of_responses_also_when_resumed(tmp_path):
+    words = {
+        "--model": "tiny",
+        "--questions": "tiny/train",
+        "--num-rephrasings": 0,
+        "--num-generations": 4,
+        "--questions-per-step": 4,
+        "--per-device-train-batch-size": 8,
+        "--max-completion-length": 40,
+        "--trl.dynamic_sampling": 3,
+        "--max-responses": 150,
+        "--max-steps": 9,
+        "--save-steps": 1,
+    }
+
+    def train(run_dir: Path, *more: str) -> list[int]:
+        flags = words | {"--output-dir": run_dir}
+        assert main(["train", *(str(word) for flag in flags.items() for word in flag), *more]) == 0
+        return responses(run_dir)
+
+    whole = train(tmp_path / "whole")
+    assert max(whole) > 16  # groups were thrown away
+    assert sum(whole[:-1]) < 150 - 8 <= sum(whole)
+    assert len(whole) < 9
+    assert last_complete_checkpoint(tmp_path / "whole").name == f"checkpoint-{len(whole)}"
+
+    # As a kill in the last step leaves it.
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    shutil.rmtree(tmp_path / "killed" / f"checkpoint-{len(whole)}")
+    manifest = tmp_path / "killed" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"finished": False}))
+    assert train(tmp_path / "killed", "--resume") == whole
 
 
 @pytest.mark.parametrize(

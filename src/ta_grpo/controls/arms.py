@@ -73,6 +73,12 @@ def _longer(scale: Callable[[Shape], float]) -> Callable[[Shape], dict[str, Any]
     return lambda shape: _grpo(shape) | {"max_steps": round(shape.max_steps * scale(shape))}
 
 
+def _dynamic(shape: Shape) -> dict[str, Any]:
+    """DAPO's dynamic sampling and clip-higher (arXiv 2503.14476), until as many completions are sampled."""
+    responses = shape.questions_per_step * shape.group * shape.max_steps
+    return _matched(shape) | {"dynamic_sampling": 3.0, "epsilon_high": 0.28, "max_responses": responses}
+
+
 def _rephrased_data(shape: Shape) -> dict[str, Any]:
     return _grpo(shape) | {"questions_per_step": shape.questions_per_step * shape.phrasings}
 
@@ -96,6 +102,7 @@ ARMS: Mapping[str, Arm] = {
         "joint group, own-prompt ratio, off-prompt successes once more under q_0",
         _joint(ratio_anchor="sampled", pull_to_original=1.0),
     ),
+    "dapo": Arm("grpo-matched with dynamic sampling and clip-higher, fewer updates", _dynamic),
     "entropy": Arm("grpo-matched with an entropy bonus", lambda shape: _matched(shape) | {"entropy_coef": 0.01}),
 }
 

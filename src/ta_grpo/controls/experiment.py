@@ -225,8 +225,8 @@ class Budget:
         questions: different ones that were sampled from.
         responses: completions sampled.
         tokens_generated: their tokens.
-        tokens_trained: tokens in forward and backward passes; more than generated with several iterations or
-            ``pull_to_original``.
+        tokens_trained: their tokens in the batches that are trained on; more than generated with several iterations
+            or ``pull_to_original``, fewer with ``dynamic_sampling``.
         updates: optimiser steps.
         seconds: of the steps, as measured on the machine they ran on.
     """
@@ -256,7 +256,8 @@ def budget(run_dir: Path) -> Budget:
         responses += len(column)
         tokens = len(column) * step["completions/mean_length"]
         generated += tokens
-        trained += tokens * (1 + step.get("completions/pulled_share", 0.0)) * iterations
+        kept = 1 - step.get("dynamic_sampling/thrown_away", 0.0)
+        trained += tokens * kept * (1 + step.get("completions/pulled_share", 0.0)) * iterations
     return Budget(
         questions=len(ids),
         responses=responses,

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 from transformers import TrainerCallback
 
-from ..rundir import append_metrics, rollouts_file, write_parquet_atomic
+from ..rundir import append_metrics, rollouts_file, rollouts_files, write_parquet_atomic
 from .trainer import TAGRPOTrainer
 
 
@@ -21,16 +22,26 @@ class RunRecords(TrainerCallback):
     ``prompt`` (q_0), ``sampled_prompt``, ``completion``, ``reward`` (null: none), ``reward/NAME`` of each reward
     function, ``advantage`` as used, ``completion_tokens``, ``completion_truncated`` (cut at the longest length), and
     what the reward functions log (``verdict``, ``extracted``).
+
+    With ``max_responses`` training ends at the step that comes nearest to so many completions.
     """
 
-    def __init__(self, run_dir: Path, trainer: TAGRPOTrainer) -> None:
+    def __init__(self, run_dir: Path, trainer: TAGRPOTrainer, max_responses: int | None = None) -> None:
         self.run_dir = run_dir
         self.trainer = trainer
+        self.max_responses = max_responses
+        self.responses = 0
         self._rollouts: list[dict[str, Any]] = []
         trainer.on_rollouts = self._collect
         trainer.add_callback(self)
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count what a resumed run has sampled."""
+        done = [path for step, path in rollouts_files(self.run_dir).items() if step <= state.global_step]
+        self.responses = sum(pyarrow.parquet.read_metadata(path).num_rows for path in done)
+
     def _collect(self, trainer: TAGRPOTrainer) -> None:
+        self.responses += len(trainer._logs["prompt"])
         if trainer.accelerator.is_main_process:
             self._rollouts.extend(_rollout_rows(trainer))
 
@@ -38,6 +49,9 @@ class RunRecords(TrainerCallback):
         if self._rollouts:
             write_parquet_atomic(rollouts_file(self.run_dir, state.global_step), self._rollouts)
             self._rollouts = []
+        spent = self.max_responses is not None and self.max_responses - self.responses < args.generation_batch_size / 2
+        if spent and not control.should_training_stop:  # the last of max_steps is saved as it is
+            control.should_training_stop = control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero or not logs or "train_runtime" in logs:

@@ -68,6 +68,9 @@ class TrainSettings:
     learning_rate: float | None = setting(None, "Initial learning rate of AdamW.")
     max_steps: int | None = setting(None, "Optimiser steps in all; instead of num_train_epochs.")
     num_train_epochs: float | None = setting(None, "Passes over the questions.")
+    max_responses: int | None = setting(
+        None, "Stop at about so many sampled completions, if max_steps does not come first; for dynamic sampling."
+    )
     max_completion_length: int | None = setting(None, "Longest completion, in tokens.")
     temperature: float | None = setting(None, "Sampling temperature of the completions.")
     beta: float | None = setting(None, "Weight of the KL term.")
@@ -91,12 +94,9 @@ class TrainSettings:
             raise UserError("--output-dir is missing: name the run directory to make, such as runs/first")
         if self.prompt_format not in ("messages", "text"):
             raise UserError(f"prompt_format={self.prompt_format!r} is not a choice; use messages or text")
-        if self.limit is not None and self.limit < 1:
-            raise UserError(f"limit={self.limit} must be 1 or more")
-        if self.questions_per_step is not None and self.questions_per_step < 1:
-            raise UserError(f"questions_per_step={self.questions_per_step} must be 1 or more")
-        if self.save_steps < 1:
-            raise UserError(f"save_steps={self.save_steps} must be 1 or more")
+        for name in ("limit", "questions_per_step", "max_responses", "save_steps"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise UserError(f"{name}={value} must be 1 or more")
         managed = [f"{name} is not set this way; {instead}" for name, instead in _MANAGED.items() if name in self.trl]
         if managed:
             raise UserError("; ".join(managed))

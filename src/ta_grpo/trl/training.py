@@ -77,7 +77,7 @@ def train(settings: TrainSettings) -> Path:
     )
     choose_threads(trainer.model)
     trainer.remove_callback(PrinterCallback)
-    RunRecords(settings.output_dir, trainer)
+    RunRecords(settings.output_dir, trainer, settings.max_responses)
     progress = TrainingProgress(settings.output_dir.name)
     trainer.add_callback(progress)
     with run.open(settings.resume, FREE_TO_CHANGE) if first_process else nullcontext():
