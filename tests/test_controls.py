@@ -261,14 +261,15 @@ def test_a_wrong_experiment_is_told_with_its_fix(tmp_path, monkeypatch, capsys, 
 def test_unmatched_budgets_and_undecided_differences_are_told(tmp_path):
     from ta_grpo.controls.results import compare_arms
 
-    asked = settings(tmp_path, arms="grpo,ta-grpo", seeds="0,1,2,3,4,5", num_samples=4)
+    asked = settings(tmp_path, arms="grpo,ta-grpo,ta-pull", seeds="0,1,2,3,4,5", num_samples=4)
     rng = np.random.default_rng(0)
-    for arm, responses in (("grpo", 97), ("ta-grpo", 100)):
+    for arm, responses in (("grpo", 97), ("ta-grpo", 100), ("ta-pull", 101)):
         for seed in range(6):
             path = asked.result_file(arm, seed)
             path.parent.mkdir(exist_ok=True)
             budget = dict.fromkeys(("questions", "tokens_generated", "tokens_trained", "updates", "seconds"), 1)
-            correct = {f"q{i}": int(rng.integers(0, 5)) for i in range(30)}
+            least = 3 if arm == "ta-pull" else 0
+            correct = {f"q{i}": int(rng.integers(least, 5)) for i in range(30)}
             path.write_text(
                 json.dumps(
                     {
@@ -279,9 +280,11 @@ def test_unmatched_budgets_and_undecided_differences_are_told(tmp_path):
                 )
             )
     compared = compare_arms(asked)
-    assert compared.matched == {"grpo": False, "ta-grpo": True}
+    assert compared.matched == {"grpo": False, "ta-grpo": True, "ta-pull": True}
     assert any("not matched in responses" in warning and "grpo" in warning for warning in compared.warnings)
     assert any("hold 0" in warning for warning in compared.warnings)
+    # Four intervals: two pairs at two k; the better arm's leave 0 out.
+    assert any("of 4 intervals of 95 %, about 0.2 leave 0 out by chance" in warning for warning in compared.warnings)
     assert not any("p-value" in warning for warning in compared.warnings)
     damaged = asked.result_file("grpo", 0)
     damaged.write_text("{")

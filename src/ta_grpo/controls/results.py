@@ -103,13 +103,17 @@ def arm_difference(results: Results, a: str, b: str, name: str, ks: Sequence[int
     return {k: _difference(results, (a, b), shared, name, k) for k in ks} if shared else {}
 
 
-def compare_arms(settings: ExperimentSettings) -> Comparison:
+def compare_arms(settings: ExperimentSettings, results: Results | None = None) -> Comparison:
     """Compare what is done of an experiment, at pass@1 and at pass@k with k the number of samples.
+
+    Args:
+        settings: of the experiment.
+        results: what ``read_results`` gives, if it was read already, or from several directories.
 
     Raises:
         UserError: nothing is done yet; a result file that is damaged or not of this experiment.
     """
-    results = read_results(settings)
+    results = read_results(settings) if results is None else results
     ks = sorted({1, settings.num_samples})
     budgets = {arm: _mean_budget([r["budget"] for r in by_seed.values()]) for arm, by_seed in results.items()}
     matched = _matched(budgets)
@@ -197,6 +201,11 @@ def _warnings(
     if undecided:
         told.append(
             f"{undecided} of {len(gaps)} intervals of differences hold 0: too few seeds or problems to tell these apart"
+        )
+    if undecided < len(gaps) and len(gaps) > 1:
+        told.append(
+            f"of {len(gaps)} intervals of 95 %, about {0.05 * len(gaps):.1f} leave 0 out by chance alone; "
+            f"{len(gaps) - undecided} of these do"
         )
     return told
 
