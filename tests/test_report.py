@@ -78,6 +78,27 @@ def test_seeds_that_were_run_elsewhere_count(tmp_path):
     assert source.experiment.seeds == [0, 1, 2, 3]
 
 
+def test_an_experiment_that_was_run_in_two_parts(tmp_path, capsys):
+    write_results(tmp_path / "whole", ARMS[:2], seeds=2)
+    for part, seed in (("a", 0), ("b", 1)):
+        shutil.copytree(tmp_path / "whole", tmp_path / part)
+        for path in (tmp_path / part / "results").glob(f"*_seed_{1 - seed}.json"):
+            path.unlink()
+    place = tmp_path / "out"
+    assert main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--output-dir", str(place)]) == 0
+    assert main(["report", str(tmp_path / "whole"), "--output-dir", str(tmp_path / "whole_out")]) == 0
+    for figure in ("differences_tiny_test.svg", "pass_at_k_tiny_test.svg"):
+        assert (place / "figures" / figure).read_bytes() == (tmp_path / "whole_out" / "figures" / figure).read_bytes()
+    assert "results of" not in text_of(place / "report.html")  # of none that is missing
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "a"), str(tmp_path / "whole"), "--output-dir", str(place)]) == 2
+    assert "both hold a result of grpo-matched seed 0" in capsys.readouterr().err
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    (tmp_path / "b" / "config.json").write_text(json.dumps(config | {"max_steps": 7}))
+    assert main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--output-dir", str(place)]) == 2
+    assert "different settings" in capsys.readouterr().err
+
+
 def test_runs_side_by_side(tmp_path, capsys):
     for name, phrasings, each in (("plain", 1, 8), ("expanded", 4, 2)):
         write_run(tmp_path / name, phrasings=phrasings, each=each, steps=30)
@@ -128,7 +149,7 @@ REFUSED = {
     "something else": (["other"], "neither a run nor an experiment"),
     "two runs": (["a", "b"], "--output-dir is missing"),
     "twice": (["a", "a", "--output-dir", "out"], "named twice"),
-    "beside an experiment": (["experiment", "a"], "leave the others out"),
+    "beside an experiment": (["experiment", "a"], "leave those out"),
     "against": (["a", "b", "--output-dir", "out", "--against", "c"], "name one of a, b"),
     "against in an experiment": (["experiment", "--against", "a"], "--against is for runs"),
     "no results": (["begun"], "holds no results yet"),

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..controls.results import chain_step
-from ..diagnostics.findings import UNSAFE_GAP
 from ..statistics import Interval
 from .drawing import INK, MUTED, PAPER, Figure, Style, drawing, finished, legend
 from .outcomes import Gap
@@ -132,6 +131,8 @@ def checkpoint_figure(
 
 def gap_figure(gaps: Mapping[str, Mapping[int, Mapping[str, float]]], styles: Mapping[str, Style], n: str) -> Figure:
     """Surrogate gap of each rephrasing: how far what is sampled under it lies from the original question."""
+    from ..diagnostics.findings import UNSAFE_GAP  # imports torch, which a report needs for nothing else
+
     with drawing() as (canvas, axes):
         for place, (run, by_phrasing) in enumerate(gaps.items()):
             shift = 0.12 * (place - (len(gaps) - 1) / 2)

@@ -1,4 +1,7 @@
-"""The sentences at the head of a page. One speaks of a difference only where its interval leaves 0 out."""
+"""The sentences at the head of a page.
+
+One speaks of a difference only where its interval leaves 0 out, and of arms only with seeds enough to tell at all.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..controls.results import chain_step
+from ..statistics import SeedComparison
 from .outcomes import Gap, Outcomes
 from .reading import Arm, Source
 from .training import mean_over_training, metric
 
+_TELLING_P = 0.05
 MIXED = "questions/joint/mixed"
 
 
@@ -49,7 +54,9 @@ def _of_pair(pair: tuple[str, str], outcomes: Outcomes) -> Finding:
 
 
 def _direction(gap: Gap) -> str:
-    """Empty where the interval holds 0, or there is none."""
+    """Empty where the interval holds 0 or there is none, and where there are too few seeds for any p-value to tell."""
+    if isinstance(gap, SeedComparison) and gap.lowest_p > _TELLING_P:
+        return ""
     return "higher" if gap.low > 0 else "lower" if gap.high < 0 else ""
 
 

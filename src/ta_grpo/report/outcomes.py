@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate, repeat, takewhile
 
 from ..controls.experiment import Budget, budget
-from ..controls.results import MATCHED_WITHIN, arm_difference, compare_arms, pass_curves, read_results
+from ..controls.results import MATCHED_WITHIN, arm_difference, compare_arms, pass_curves
 from ..errors import UserError
 from ..evaluation.summary import Evaluation
 from ..evaluation.tables import compare
@@ -55,8 +55,8 @@ def outcomes_of(source: Source, against: str | None) -> Outcomes:
 def _of_experiment(source: Source) -> Outcomes:
     settings = source.experiment
     assert settings is not None  # noqa: S101 - the caller's condition
-    results = read_results(settings)
-    comparison = compare_arms(settings)
+    results = source.results
+    comparison = compare_arms(settings, results)
     curves = pass_curves(results, _powers_of_two(settings.num_samples))
     gaps: dict[str, dict[tuple[str, str], Mapping[int, Gap]]] = {}
     for name, pairs in comparison.differences.items():

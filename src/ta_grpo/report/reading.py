@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ..rundir import METRICS_FILE, checkpoint_dirs, read_jsonl, rollouts_files
 
 if TYPE_CHECKING:
     from ..controls.experiment import ExperimentSettings
+    from ..controls.results import Results
 
 EVALUATIONS_DIR = "eval"
 DIAGNOSTICS_FILE = "diagnostics.json"
@@ -54,7 +55,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Source:
-    """What a page is about: arms, and for an experiment its settings.
+    """What a page is about: arms, and for an experiment its settings and results.
 
     Attributes:
         name: of the experiment, or of the runs.
@@ -64,6 +65,7 @@ class Source:
     name: str
     arms: Sequence[Arm]
     experiment: ExperimentSettings | None = None
+    results: Results = field(default_factory=dict)
     manifest: Mapping[str, Any] = field(default_factory=dict)
     missing: Sequence[tuple[str, str]] = ()
 
@@ -73,7 +75,7 @@ class Source:
 
 
 def read_source(paths: Sequence[Path]) -> Source:
-    """An experiment, or one or more runs.
+    """An experiment, in one directory or in several that were run apart, or one or more runs.
 
     Raises:
         UserError: a directory that is neither, an experiment beside something else, or a damaged file.
@@ -82,10 +84,10 @@ def read_source(paths: Sequence[Path]) -> Source:
         if not path.is_dir():
             raise UserError(f"{path} is no directory; name runs, or an experiment, that ta-grpo has made")
     experiments = [path for path in paths if _is_experiment(path)]
-    if experiments and len(paths) > 1:
-        raise UserError(f"{experiments[0]} is an experiment, which is reported alone; leave the others out")
+    if experiments and len(paths) > len(experiments):
+        raise UserError(f"{experiments[0]} is an experiment, which is not reported with single runs; leave those out")
     if experiments:
-        return _read_experiment(paths[0])
+        return _read_experiment(paths)
     for path in paths:
         if not _is_run(path):
             raise UserError(
@@ -153,39 +155,59 @@ def _short_names(paths: Sequence[Path]) -> list[str]:
 # Experiments.
 
 
-def _read_experiment(path: Path) -> Source:
-    from ..controls.experiment import ExperimentSettings
+def _read_experiment(paths: Sequence[Path]) -> Source:
+    """The parts of one experiment; each may hold other arms and seeds of it."""
+    from ..controls.experiment import read_result
 
-    config = _read_object(path / "config.json")
-    finished = _finished(path)
-    if not finished:
-        raise UserError(f"{path} holds no results yet; run ta-grpo compare with --resume, and report again")
-    try:
-        settings = ExperimentSettings(**config, output_dir=path)
-        planned = [(str(arm), int(seed)) for seed in settings.seeds for arm in settings.arms]
-        # Arms and seeds that were run elsewhere count too.
-        settings.arms = list(dict.fromkeys([*map(str, settings.arms), *(arm for arm, _ in finished)]))
-        settings.seeds = sorted({*map(int, settings.seeds), *(seed for _, seed in finished)})
-    except TypeError as error:
-        raise UserError(f"{path / 'config.json'} is not that of an experiment of this version: {error}") from None
-    arms, absent = [], []
-    for arm in settings.arms:
+    parts = [_read_settings(path) for path in paths]
+    settings = parts[0]
+    for path, part in zip(paths, parts, strict=True):
+        if part.digest() != settings.digest():
+            raise UserError(f"{path} and {paths[0]} are experiments with different settings; report them one by one")
+    planned = [(str(arm), int(seed)) for part in parts for seed in part.seeds for arm in part.arms]
+    done: dict[tuple[str, int], Path] = {}
+    for path in paths:
+        for job in _finished(path):
+            if done.setdefault(job, path) != path:
+                raise UserError(
+                    f"{path} and {done[job]} both hold a result of {job[0]} seed {job[1]}; keep one of them"
+                )
+    if not done:
+        raise UserError(f"{paths[0]} holds no results yet; run ta-grpo compare with --resume, and report again")
+    arms, results, absent = [], {}, []
+    for name in dict.fromkeys(arm for arm, _ in [*planned, *sorted(done)]):
+        seeds = sorted(seed for arm, seed in done if arm == name)
         runs = []
-        for seed in (seed for name, seed in finished if name == arm):
-            place = path / "runs" / str(arm) / f"seed_{seed}"
+        for seed in seeds:
+            place = done[name, seed] / "runs" / name / f"seed_{seed}"
             if _is_run(place):
-                runs.append(read_run(place, f"{arm}, seed {seed}"))
+                runs.append(read_run(place, f"{name}, seed {seed}"))
             else:
-                absent.append(f"{arm} seed {seed}")
-        if any(name == arm for name, _ in finished):
-            arms.append(Arm(str(arm), runs))
+                absent.append(f"{name} seed {seed}")
+        if seeds:
+            arms.append(Arm(name, runs))
+            places = {seed: replace(settings, output_dir=done[name, seed]) for seed in seeds}
+            results[name] = {seed: read_result(place, name, seed) for seed, place in places.items()}
+    settings.arms = [arm.name for arm in arms]
+    settings.seeds = sorted({seed for _, seed in done})
+    unfinished = [job for job in dict.fromkeys(planned) if job not in done]
     return Source(
-        name=path.resolve().name,
+        name=", ".join(_short_names(paths)),
         arms=arms,
         experiment=settings,
-        manifest=_read_object(path / "manifest.json"),
-        missing=_missing(path, [job for job in planned if job not in finished], absent, len(finished)),
+        results=results,
+        manifest=_read_object(paths[0] / "manifest.json"),
+        missing=_missing(paths[0], unfinished, absent, len(done)),
     )
+
+
+def _read_settings(path: Path) -> ExperimentSettings:
+    from ..controls.experiment import ExperimentSettings
+
+    try:
+        return ExperimentSettings(**_read_object(path / "config.json"), output_dir=path)
+    except TypeError as error:
+        raise UserError(f"{path / 'config.json'} is not that of an experiment of this version: {error}") from None
 
 
 def _finished(path: Path) -> list[tuple[str, int]]:
