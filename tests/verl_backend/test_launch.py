@@ -142,6 +142,8 @@ REFUSED = {
     "legacy trainer": ({"overrides": ("trainer.use_v1=False",)}, "leave it True"),
     "asynchronous trainer": ({"overrides": ("trainer.v1.trainer_mode=colocate_async",)}, "leave it sync"),
     "other estimator": ({"overrides": ("algorithm.adv_estimator=rloo",)}, "set algorithm.adv_estimator=grpo"),
+    "KL in the reward": ({"overrides": ("algorithm.use_kl_in_reward=True",)}, "set it to False, and beta"),
+    "dynamic sampling by its TRL name": ({"trl": {"dynamic_sampling": 3}}, "algorithm.filter_groups.enable=True"),
     "other loop": (
         {"overrides": ("actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent",)},
         "set it to ta_grpo",

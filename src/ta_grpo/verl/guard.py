@@ -46,6 +46,11 @@ def _structure(config: Any) -> Iterator[str]:
             f"algorithm.adv_estimator={config.algorithm.adv_estimator}: rewards are normalised over a question's group "
             "by grpo; set algorithm.adv_estimator=grpo"
         )
+    if config.algorithm.use_kl_in_reward:
+        yield (
+            "algorithm.use_kl_in_reward=True: groups and their figures are told by the reward alone; set it to False, and "
+            "beta for a KL term in the loss"
+        )
     if rollout.agent.default_agent_loop != TRAINING_LOOP:
         yield (
             f"actor_rollout_ref.rollout.agent.default_agent_loop={rollout.agent.default_agent_loop}: rows that name no "
@@ -128,8 +133,7 @@ def _anchoring(config: Any) -> Iterator[str]:
             "actor_rollout_ref.rollout.enable_rollout_routing_replay=True replays the experts chosen under the "
             "rephrasing; set it to False"
         )
-    uses_reference = config.actor_rollout_ref.actor.use_kl_loss or config.algorithm.use_kl_in_reward
-    if uses_reference and config.actor_rollout_ref.actor.strategy in ("fsdp", "fsdp2"):
+    if config.actor_rollout_ref.actor.use_kl_loss and config.actor_rollout_ref.actor.strategy in ("fsdp", "fsdp2"):
         engines = [config.actor_rollout_ref[role].fsdp_config for role in ("actor", "ref")]
         for name in ("model_dtype", "dtype", "mixed_precision"):
             actor, reference = (engine.get(name) for engine in engines)

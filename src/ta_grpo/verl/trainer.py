@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +29,18 @@ from ..rundir import CHECKPOINT_PREFIX, COMPLETE_MARK, append_metrics, cut_recor
 from ..verifier import OUTCOMES
 from .nodes import check_nodes
 
-FIELDS = (
-    "rm_scores",
-    "advantages",
-    "response_mask",
-    "prompts",
-    "responses",
-    "entropy",
-    "old_log_probs",
-    "extra_fields",
-)
+FIELDS = ("rm_scores", "advantages", "responses", "entropy", "old_log_probs", "extra_fields")
+# verl's figures that TRL has too, by TRL's names in the run directory.
+TRL_NAMES = {
+    "actor/loss": "loss",
+    "actor/grad_norm": "grad_norm",
+    "actor/lr": "learning_rate",
+    "actor/entropy": "entropy",
+    "actor/kl_loss": "kl",
+}
 
 
-class TAGRPOTrainerVerl(PPOTrainerSync):
+class TAGRPOTrainer(PPOTrainerSync):
     """``PPOTrainerSync`` with two hooks: after the advantages, and after a step."""
 
     def on_train_begin(self) -> None:
@@ -62,6 +62,8 @@ class TAGRPOTrainerVerl(PPOTrainerSync):
             partition_id=batch.partition_id,
             fields=TensorDict({"advantages": nested}, batch_size=len(batch)),
         )
+        asked = self.config.data.train_batch_size * size
+        metrics["completions/failed"] = 1 - len(groups.place) / asked
         metrics.update(groups.metrics())
         metrics.update(rows.metrics())
         write_parquet_atomic(
@@ -72,6 +74,7 @@ class TAGRPOTrainerVerl(PPOTrainerSync):
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
         batch = super().step(metrics, timing_raw)
         numbers = {name: float(value) for name, value in metrics.items() if not isinstance(value, dict)}
+        numbers |= {theirs: numbers[name] for name, theirs in TRL_NAMES.items() if name in numbers}
         seconds = {f"timing_s/{name}": float(value) for name, value in timing_raw.items()}
         # Before the checkpoint of this step: a run that is killed and resumed has a line for each step.
         append_metrics(Path(self.config.ta_grpo.run_dir), self.global_steps, numbers | seconds)
@@ -92,10 +95,9 @@ class Groups:
     place: dict[int, tuple[int, int]]
 
     def metrics(self) -> dict[str, float]:
-        """The training signal, and how many completions failed."""
+        """The training signal."""
         shares = signal_metrics(self.rewards_QK, self.phrasing_QK, self.available_Q, self.num_phrasings)
-        missing = torch.isnan(self.rewards_QK).float().mean().item()
-        return {"reward": self.rewards_QK.nanmean().item(), "completions/failed": missing} | shares
+        return {"reward": self.rewards_QK.nanmean().item()} | shares
 
 
 @dataclass
@@ -116,11 +118,11 @@ class Rows:
         fields["extra_fields"] = [getattr(extra, "data", extra) for extra in data["extra_fields"]]
         return Rows(list(batch.keys), [not tag.get("is_padding", False) for tag in batch.tags], fields)
 
-    @property
+    @cached_property
     def rewards(self) -> list[float]:
         return [scores.sum().item() for scores in self.fields["rm_scores"]]
 
-    @property
+    @cached_property
     def phrasings(self) -> list[int]:
         return [extra["phrasing_index"] for extra in self.fields["extra_fields"]]
 
@@ -197,6 +199,8 @@ class Rows:
                 "prompt": self.fields["extra_fields"][row]["prompt"],
                 "sampled_prompt": self.fields["extra_fields"][row]["sampled_prompt"],
                 "completion": tokenizer.decode(self.fields["responses"][row], skip_special_tokens=True),
+                "completion_tokens": len(self.fields["responses"][row]),
+                "completion_truncated": self.fields["responses"][row][-1].item() != tokenizer.eos_token_id,
                 "reward": self.rewards[row],
                 "advantage": advantages[row][0].item(),
                 **{
@@ -248,7 +252,7 @@ class TaskRunner:
         tq.init(config.transfer_queue)
         trainer, succeeded = None, False
         try:
-            trainer = TAGRPOTrainerVerl(config=config)
+            trainer = TAGRPOTrainer(config=config)
             trainer.init()
             trainer.fit(
                 AgentLoopManagerTQ.create(
