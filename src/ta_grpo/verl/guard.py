@@ -48,7 +48,7 @@ def _structure(config: Any) -> Iterator[str]:
         )
     if config.algorithm.use_kl_in_reward:
         yield (
-            "algorithm.use_kl_in_reward=True: groups and their figures are told by the reward alone; set it to False, and "
+            "algorithm.use_kl_in_reward=True: groups and their figures go by the reward alone; set it to False, and "
             "beta for a KL term in the loss"
         )
     if rollout.agent.default_agent_loop != TRAINING_LOOP:
