@@ -62,7 +62,7 @@ def train(run_dir: Path, *more: str, **environment: str) -> subprocess.Completed
         env=os.environ | cpu_support.environment() | environment,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=1200,
     )
 
 
