@@ -103,12 +103,12 @@ class Figure:
 # So that an arm looks the same on every page, and a run named for one like it; others take what is left.
 _PREFERRED = {
     "grpo-matched": (0,),
-    "grpo": (0, 6),
+    "grpo": (0, 5),
     "ta-grpo": (1,),
     "ta-pull": (2,),
     "ta-own-prompt": (3,),
-    "ta-both": (4,),
-    "rephrased-data": (5,),
+    "rephrased-data": (4,),
+    "ta-both": (6,),
     "base": (7,),
 }
 

@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,8 @@ def write_report(paths: Sequence[Path], settings: ReportSettings) -> Written:
     """
     check_packages()
     source = read_source(paths)
+    if source.experiment is not None and settings.output_dir is not None:
+        source = replace(source, name=settings.output_dir.resolve().name)
     place = settings.output_dir or (paths[0] if len(paths) == 1 else None)
     if place is None:
         raise UserError("--output-dir is missing: say where the report of several runs goes")
