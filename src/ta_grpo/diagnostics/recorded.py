@@ -19,7 +19,8 @@ def recorded(run_dir: Path, since: int, step: int) -> dict[str, Any]:
 
     The clip share comes from here, and not from the probe: it depends on how far the policy has moved since the
     completions were sampled, which only training does. With one update on a generation batch and
-    ``ratio_anchor="original"`` or ``"sampled"``, the ratio is 1 and the share 0 by construction.
+    ``ratio_anchor="original"`` or ``"sampled"``, the ratio is 1 and the share 0 by construction. Entropy, KL and clip
+    share are those of the rows that were trained (see docs/metrics.md), not of all that were sampled.
 
     Returns:
         ``steps``, first and last that has a line (empty: none has); ``lines``, how many; ``figures``, name -> mean of

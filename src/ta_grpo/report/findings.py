@@ -1,6 +1,6 @@
 """The sentences at the head of a page.
 
-One speaks of a difference only where its interval leaves 0 out, and of arms only with seeds enough to tell at all.
+One speaks of a difference only where its interval leaves 0 out and its p-value is at most 0.05.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..controls.results import chain_step
-from ..statistics import SeedComparison
 from .outcomes import Gap, Outcomes
 from .reading import Arm, Source
 from .training import mean_over_training, metric
@@ -54,8 +53,8 @@ def _of_pair(pair: tuple[str, str], outcomes: Outcomes) -> Finding:
 
 
 def _direction(gap: Gap) -> str:
-    """Empty where the interval holds 0 or there is none, and where there are too few seeds for any p-value to tell."""
-    if isinstance(gap, SeedComparison) and gap.lowest_p > _TELLING_P:
+    """Empty unless both the interval and the test tell the difference from 0; with few seeds no test can."""
+    if gap.p_value > _TELLING_P:
         return ""
     return "higher" if gap.low > 0 else "lower" if gap.high < 0 else ""
 

@@ -222,7 +222,7 @@
       phrasings.tabIndex = 0;
       place.replaceChildren(describe(group), phrasings);
       queue.sort(([a], [b]) => a - b);
-      settle(12);
+      settle(8);
     }
     at("link").href = linkTo(group);
     if (fromUser) history.replaceState(null, "", linkTo(group));
