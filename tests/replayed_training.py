@@ -37,6 +37,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "drop": {"off_prompt_negatives": "drop"},
     "pull": {"ratio_anchor": "sampled", "pull_to_original": 0.5},
     "dynamic": {"dynamic_sampling": 3.0, "reward": half_uniform},
+    "adaptive": {"adaptive_rephrasings": True, "reward": half_uniform},
     "compact": {"compact_passes": True, "off_prompt_negatives": "drop"},
     "server": {},  # through TRL's client of a vLLM server, instead of replayed
     "compact rows": {"compact_passes": True, "off_prompt_negatives": "drop", "loss_type": "grpo"},

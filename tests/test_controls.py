@@ -258,27 +258,47 @@ def test_a_wrong_experiment_is_told_with_its_fix(tmp_path, monkeypatch, capsys, 
     assert not (tmp_path / "out").exists()
 
 
-def test_unmatched_budgets_and_undecided_differences_are_told(tmp_path):
-    from ta_grpo.controls.results import compare_arms
-
-    asked = settings(tmp_path, arms="grpo,ta-grpo,ta-pull", seeds="0,1,2,3,4,5", num_samples=4)
+def made_up_results(asked: ExperimentSettings, responses: dict[str, int], least: dict[str, int]) -> None:
+    """Result files of arms that have spent so many responses and have at least so many of four samples right."""
     rng = np.random.default_rng(0)
-    for arm, responses in (("grpo", 97), ("ta-grpo", 100), ("ta-pull", 101)):
-        for seed in range(6):
+    for arm in responses:
+        for seed in asked.seeds:
             path = asked.result_file(arm, seed)
             path.parent.mkdir(exist_ok=True)
             budget = dict.fromkeys(("questions", "tokens_generated", "tokens_trained", "updates", "seconds"), 1)
-            least = 3 if arm == "ta-pull" else 0
-            correct = {f"q{i}": int(rng.integers(least, 5)) for i in range(30)}
+            correct = {f"q{i}": int(rng.integers(least.get(arm, 0), 5)) for i in range(30)}
             path.write_text(
                 json.dumps(
                     {
                         "experiment": asked.digest(),
-                        "budget": budget | {"responses": responses},
+                        "budget": budget | {"responses": responses[arm]},
                         "evaluations": {"set": {"num_samples": 4, "correct": correct}},
                     }
                 )
             )
+
+
+def test_the_method_is_compared_with_matched_grpo_and_each_arm_with_what_it_changes(tmp_path):
+    from ta_grpo.controls.results import compare_arms
+
+    arms = "grpo-matched,rephrased-data,ta-own-prompt,ta-grpo,ta-both,ta-adaptive"
+    asked = settings(tmp_path, arms=arms, seeds="0,1", num_samples=4)
+    made_up_results(asked, dict.fromkeys(asked.arms, 100), least={})
+    assert list(compare_arms(asked).differences["set"]) == [
+        ("ta-grpo", "grpo-matched"),
+        ("rephrased-data", "grpo-matched"),
+        ("ta-own-prompt", "rephrased-data"),
+        ("ta-grpo", "ta-own-prompt"),
+        ("ta-both", "grpo-matched"),
+        ("ta-adaptive", "ta-grpo"),
+    ]
+
+
+def test_unmatched_budgets_and_undecided_differences_are_told(tmp_path):
+    from ta_grpo.controls.results import compare_arms
+
+    asked = settings(tmp_path, arms="grpo,ta-grpo,ta-pull", seeds="0,1,2,3,4,5", num_samples=4)
+    made_up_results(asked, {"grpo": 97, "ta-grpo": 100, "ta-pull": 101}, least={"ta-pull": 3})
     compared = compare_arms(asked)
     assert compared.matched == {"grpo": False, "ta-grpo": True, "ta-pull": True}
     assert any("not matched in responses" in warning and "grpo" in warning for warning in compared.warnings)

@@ -243,6 +243,15 @@ def test_questions_without_ids_and_rewards_of_several_functions(tmp_path):
     assert told["groups"][0][1][0][1] == "inf"
 
 
+def test_groups_of_different_sizes_are_read_whole(tmp_path):
+    """As adaptive_rephrasings leaves them; their rows add up to whole groups all the same."""
+    run = write_run(tmp_path / "run", steps=1, questions=4)
+    path = run / "rollouts" / "step_00001.parquet"
+    rows = pyarrow.parquet.read_table(path).to_pylist()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows[:8] + rows[16:28] + rows[32:44]), path)
+    assert [each.size for each in scan(0, read_source([run]).runs[0], 4)] == [8, 12, 12]
+
+
 # The page, in a browser.
 
 

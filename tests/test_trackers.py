@@ -67,7 +67,12 @@ def documented() -> dict[str, str]:
     return names
 
 
-NEEDS_ANOTHER_RUN = ("`pull_to_original` > 0", "`dynamic_sampling` > 0", "vLLM with the correction", "after the first")
+WITH_SETTING = {
+    "`pull_to_original` > 0": {"--ratio-anchor": "sampled", "--pull-to-original": 1},
+    "`dynamic_sampling` > 0": {"--trl.dynamic_sampling": 2},
+    "`adaptive_rephrasings`": {"--trl.adaptive_rephrasings": "true"},
+}
+NEEDS_ANOTHER_RUN = (*WITH_SETTING, "vLLM with the correction", "after the first")
 
 
 def test_the_page_names_what_a_run_logs_and_nothing_else(run):
@@ -97,16 +102,9 @@ def test_a_run_without_rephrasings_logs_what_the_page_says(tmp_path):
     assert set(line) - {"step"} == {name for name, where in documented().items() if where in wheres}
 
 
-@pytest.mark.parametrize(
-    ("more", "where"),
-    [
-        ({"--ratio-anchor": "sampled", "--pull-to-original": 1}, "`pull_to_original` > 0"),
-        ({"--trl.dynamic_sampling": 2}, "`dynamic_sampling` > 0"),
-    ],
-    ids=["pulled", "dynamic sampling"],
-)
-def test_a_setting_with_metrics_of_its_own_logs_them(tmp_path, more, where):
-    assert main(words("none", str(tmp_path / "run"), **more, **{"--beta": 0, "--max-steps": 1})) == 0
+@pytest.mark.parametrize("where", WITH_SETTING)
+def test_a_setting_with_metrics_of_its_own_logs_them(tmp_path, where):
+    assert main(words("none", str(tmp_path / "run"), **WITH_SETTING[where], **{"--beta": 0, "--max-steps": 1})) == 0
     names = {name for name, its_where in documented().items() if its_where == where}
     assert names
     assert names <= set(lines_of(tmp_path / "run")[0])

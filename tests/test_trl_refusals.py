@@ -92,6 +92,7 @@ def test_the_defaults_of_trl_are_kept():
         "off_prompt_negatives": "keep",
         "pull_to_original": 0.0,
         "dynamic_sampling": 0.0,
+        "adaptive_rephrasings": False,
         "compact_passes": True,
     }
 

@@ -43,12 +43,14 @@ class Arm:
         settings: of the verb train, from the experiment's shape.
         questions: changes the training questions; None leaves them.
         more_questions: how many times as many questions it trains on.
+        against: the arm that it is compared with, outside the chain.
     """
 
     about: str
     settings: Callable[[Shape], Mapping[str, Any]]
     questions: Callable[[Question], Iterator[Question]] | None = None
     more_questions: float = 1.0
+    against: str = "grpo-matched"
 
 
 def one_question_a_phrasing(question: Question) -> Iterator[Question]:
@@ -102,11 +104,19 @@ ARMS: Mapping[str, Arm] = {
         "joint group, own-prompt ratio, off-prompt successes once more under q_0",
         _joint(ratio_anchor="sampled", pull_to_original=1.0),
     ),
+    "ta-adaptive": Arm(
+        "the method with more phrasings only where rewards are alike, on more questions",
+        _joint(adaptive_rephrasings=True),
+        against="ta-grpo",
+    ),
     "dapo": Arm("grpo-matched with dynamic sampling and clip-higher, fewer updates", _dynamic),
     "entropy": Arm("grpo-matched with an entropy bonus", lambda shape: _matched(shape) | {"entropy_coef": 0.01}),
 }
 
 CHAIN = ("grpo-matched", "rephrased-data", "ta-own-prompt", "ta-grpo", "ta-pull")
 """Each step changes one thing: the data, the pooling, the anchoring, the negatives."""
+
+METHOD, BASELINE = "ta-grpo", "grpo-matched"
+"""The question that is asked first; the chain tells what the answer is made of."""
 
 CHAIN_STEPS = ("data", "pooling", "anchoring", "negatives")

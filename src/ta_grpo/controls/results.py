@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import UserError
 from ..statistics import Interval, SeedComparison, compare_over_seeds, interval_over_seeds, pass_at_k
-from .arms import ARMS, CHAIN, CHAIN_STEPS
+from .arms import ARMS, BASELINE, CHAIN, CHAIN_STEPS, METHOD
 from .experiment import Budget, ExperimentSettings, read_result
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def pass_curves(results: Results, ks: Sequence[int]) -> dict[str, dict[str, dict
     }
 
 
-def arm_difference(results: Results, a: str, b: str, name: str, ks: Sequence[int]) -> dict[int, SeedComparison]:
+def _arm_difference(results: Results, a: str, b: str, name: str, ks: Sequence[int]) -> dict[int, SeedComparison]:
     """k -> pass@k of arm a minus that of arm b on one set, paired over the seeds both have; empty without any."""
     shared = [seed for seed in results[a] if seed in results[b]]
     return {k: _difference(results, (a, b), shared, name, k) for k in ks} if shared else {}
@@ -120,7 +120,7 @@ def compare_arms(settings: ExperimentSettings, results: Results | None = None) -
     pairs = _pairs(list(results))
     figures = pass_curves(results, ks)
     differences = {
-        name: {(a, b): by_k for a, b in pairs if (by_k := arm_difference(results, a, b, name, ks))} for name in figures
+        name: {(a, b): by_k for a, b in pairs if (by_k := _arm_difference(results, a, b, name, ks))} for name in figures
     }
     return Comparison(
         seeds={arm: list(by_seed) for arm, by_seed in results.items()},
@@ -160,10 +160,16 @@ def _difference(
 
 
 def _pairs(arms: Sequence[str]) -> list[tuple[str, str]]:
-    """Neighbours along the chain, as far as they were run; other arms against matched GRPO, or the first arm."""
+    """The method against matched GRPO; neighbours along the chain, as far as they were run; other arms.
+
+    Where the arm that another is compared with was not run, the chain's first takes its place.
+    """
     chain = [arm for arm in CHAIN if arm in arms]
     base = chain[0] if chain else arms[0]
-    return [(b, a) for a, b in pairwise(chain)] + [(arm, base) for arm in arms if arm not in chain and arm != base]
+    whole = [(METHOD, BASELINE)] if METHOD in arms and BASELINE in arms else []
+    alone = [arm for arm in arms if arm not in chain and arm != base]
+    others = [(arm, ARMS[arm].against if ARMS[arm].against in arms else base) for arm in alone]
+    return list(dict.fromkeys([*whole, *((b, a) for a, b in pairwise(chain)), *others]))
 
 
 def chain_step(a: str, b: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate, repeat, takewhile
 
 from ..controls.experiment import Budget, budget
-from ..controls.results import MATCHED_WITHIN, arm_difference, compare_arms, pass_curves
+from ..controls.results import MATCHED_WITHIN, compare_arms, pass_curves
 from ..errors import UserError
 from ..evaluation.summary import Evaluation
 from ..evaluation.tables import compare
@@ -15,7 +15,6 @@ from ..statistics import Interval, PairedComparison, SeedComparison
 from .reading import Run, Source
 
 Gap = SeedComparison | PairedComparison
-METHOD, BASELINE = "ta-grpo", "grpo-matched"
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,6 @@ def _of_experiment(source: Source) -> Outcomes:
     results = source.results
     comparison = compare_arms(settings, results)
     curves = pass_curves(results, _powers_of_two(settings.num_samples))
-    gaps: dict[str, dict[tuple[str, str], Mapping[int, Gap]]] = {}
-    for name, pairs in comparison.differences.items():
-        gaps[name] = {}
-        # The question that is asked first; the chain tells what it is made of.
-        if METHOD in results and BASELINE in results and (METHOD, BASELINE) not in pairs:
-            whole = arm_difference(results, METHOD, BASELINE, name, sorted({1, settings.num_samples}))
-            gaps[name] |= {(METHOD, BASELINE): whole} if whole else {}
-        gaps[name] |= pairs
     over = {}
     for name in curves:
         questions = len(next(iter(next(iter(results.values())).values()))["evaluations"][name]["correct"])
@@ -73,7 +64,7 @@ def _of_experiment(source: Source) -> Outcomes:
         seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         plural = "" if counts == [1] else "s"
         over[name] = f"{seeds} seed{plural} and {questions} questions × {settings.num_samples} samples"
-    return Outcomes(curves, over, gaps, comparison.budgets, comparison.matched, comparison.warnings)
+    return Outcomes(curves, over, comparison.differences, comparison.budgets, comparison.matched, comparison.warnings)
 
 
 def _powers_of_two(most: int) -> list[int]:

@@ -101,8 +101,10 @@ def read_groups(run: Run, path: Path) -> list[list[Row]]:
     rows = table.to_pylist()
     size = run.config.get("num_generations")
     if isinstance(size, int) and size > 0 and len(rows) % size == 0:
-        return [rows[start : start + size] for start in range(0, len(rows), size)]
-    return [list(part) for _, part in groupby(rows, key=_id)]
+        groups = [rows[start : start + size] for start in range(0, len(rows), size)]
+        if all(len(set(map(_id, group))) == 1 for group in groups):
+            return groups
+    return [list(part) for _, part in groupby(rows, key=_id)]  # of different sizes
 
 
 def _id(row: Row) -> str:

@@ -87,6 +87,14 @@ class TAGRPOConfig(GRPOConfig):
             "0 is off."
         },
     )
+    adaptive_rephrasings: bool = field(
+        default=False,
+        metadata={
+            "help": "Ask a question under the original and one rephrasing first, and under further ones only while its "
+            "rewards are all alike; the completions saved go to other questions, so that a batch has as many. Ours, "
+            "not the paper's."
+        },
+    )
     compact_passes: bool = field(
         default=True,
         metadata={
@@ -110,6 +118,7 @@ class TAGRPOConfig(GRPOConfig):
         self._check_group()
         self._check_pull()
         self._check_dynamic_sampling()
+        self._check_adaptive_rephrasings()
         self._settle_vllm_correction()
         super().__post_init__()
         self._check_processes()
@@ -216,6 +225,24 @@ class TAGRPOConfig(GRPOConfig):
                 "dynamic_sampling changes a batch after its rewards are normalised; set scale_rewards to 'group' or "
                 "'none' and multi_objective_aggregation to 'sum_then_normalize'"
             )
+
+    def _check_adaptive_rephrasings(self) -> None:
+        if not self.adaptive_rephrasings:
+            return
+        if self.num_rephrasings < 2:
+            raise UserError(
+                f"adaptive_rephrasings with num_rephrasings={self.num_rephrasings} leaves nothing to decide: the "
+                "original and one rephrasing are asked first; set num_rephrasings=2 or more"
+            )
+        for name, value in (
+            ("advantage_scope", "joint"),
+            ("pull_to_original", 0),
+            ("dynamic_sampling", 0),
+            ("scale_rewards", "group"),
+            ("multi_objective_aggregation", "sum_then_normalize"),
+        ):
+            if (given := getattr(self, name)) != value:
+                raise UserError(f"adaptive_rephrasings with {name}={given!r} is not supported; set {name}={value!r}")
 
     def _check_processes(self) -> None:
         """Refuse processes that have not met: each would train for itself, all into one directory."""

@@ -23,7 +23,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from ..group import uniform_groups
-from .compact import CompactGRPOTrainer
+from .measured import MeasuredGRPOTrainer
 from .rows import Rows, join_rows, take_rows, trained_tokens
 
 # Where a group stands in the order in which groups are kept: behind all mixed ones.
@@ -31,7 +31,7 @@ _UNIFORM = 2**40
 _A_ROUND = 2**20
 
 
-class DynamicSamplingGRPOTrainer(CompactGRPOTrainer):
+class DynamicSamplingGRPOTrainer(MeasuredGRPOTrainer):
     """``GRPOTrainer`` that can go on sampling until a batch is full of mixed groups."""
 
     train_dataset: Any
@@ -51,7 +51,7 @@ class DynamicSamplingGRPOTrainer(CompactGRPOTrainer):
         processes, size = self.accelerator.num_processes, len(inputs)
         batch_groups = size * processes // self.num_generations
         others = self._other_questions(inputs)
-        rounds = _Rounds(self._metrics["train"])
+        rounds = Rounds(self._metrics["train"])
         batches, mixed, questions = [], 0, inputs
         while True:
             self._forget_logged_rows()  # the logs hold one round, for those who record it
@@ -100,7 +100,10 @@ class DynamicSamplingGRPOTrainer(CompactGRPOTrainer):
         """This process's rows of the questions' groups; none if they do not divide over the processes."""
         if self._even(len(questions)) != len(questions):
             return []
-        rows = [question for question in questions for _ in range(self.num_generations)]
+        return self._own([question for question in questions for _ in range(self.num_generations)])
+
+    def _own(self, rows: list[Any]) -> list[Any]:
+        """This process's share of the rows of all."""
         local = len(rows) // self.accelerator.num_processes
         return rows[self.accelerator.process_index * local :][:local]
 
@@ -127,15 +130,17 @@ class DynamicSamplingGRPOTrainer(CompactGRPOTrainer):
         return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in rows.items()}
 
     def _forget_logged_rows(self) -> None:
-        logs = self._logs
-        for column in (logs["prompt"], logs["completion"], logs["advantages"]):
+        for column in self._logged_columns():
             column.clear()
-        for columns in (logs["rewards"], logs["extra"]):
-            for column in columns.values():
-                column.clear()
+
+    def _logged_columns(self) -> Iterator[Any]:
+        logs = self._logs
+        yield from (logs["prompt"], logs["completion"], logs["advantages"])
+        yield from logs["rewards"].values()
+        yield from logs["extra"].values()
 
 
-class _Rounds:
+class Rounds:
     """Makes one figure of those that the rounds of a batch have appended to each metric, weighted by their groups."""
 
     def __init__(self, metrics: dict[str, list[float]]) -> None:

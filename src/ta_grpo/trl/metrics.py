@@ -16,6 +16,7 @@ Names, beside TRL's own (all averaged over a logging interval):
 | `dynamic_sampling/sampled` | completions sampled for a batch, over those of the batch (`dynamic_sampling`) |
 | `dynamic_sampling/thrown_away` | share of the completions sampled that were not trained on |
 | `dynamic_sampling/unfilled` | share of the batch's groups that give no gradient, the budget being spent |
+| `adaptive_rephrasings/questions` | questions that a batch was spent on, over those of a batch of full groups |
 | `sampling/kept/phrasing_0` … | tokens of each phrasing that the correction for vLLM has not masked |
 | `skipped_steps` | updates left out so far because their gradient was not finite |
 

@@ -6,14 +6,14 @@ An expanded group is one question with K = (N + 1) * G completions, in which the
 - slot i of the group is sampled from phrasing (i // G): only ``_generate_single_turn`` sees that prompt;
 - so old, reference and current log-probs are all taken under the original question q_0 (the anchored ratio).
 
-Everything else here is the ablations' few lines, checks, and metrics. ``_generate_and_score_completions``,
-``_generate_single_turn``, ``_calculate_rewards`` and ``_compute_loss`` are private in TRL 1.16.
+Everything else here is the ablations' few lines and checks. ``_generate_and_score_completions``,
+``_generate_single_turn`` and ``_calculate_rewards`` are private in TRL 1.16.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,16 +22,15 @@ from datasets import Dataset
 from torch import Tensor
 
 from ..errors import UserError
-from ..group import drop_off_prompt_negatives, phrasing_of_slot, signal_metrics
+from ..group import drop_off_prompt_negatives, phrasing_of_slot
+from .adaptive import AdaptivePhrasingsGRPOTrainer
 from .checks import check_question, check_tokenised_prompt, check_train_dataset
 from .config import TAGRPOConfig
-from .dynamic_sampling import DynamicSamplingGRPOTrainer
-from .finite import SkipNonFiniteSteps
-from .metrics import kept_sums, on_and_off_prompt_sums, pass_figures, weighted_rewards
+from .metrics import weighted_rewards
 from .pull import append_pulled_rows, pulled_rows
 
 
-class TAGRPOTrainer(DynamicSamplingGRPOTrainer):
+class TAGRPOTrainer(AdaptivePhrasingsGRPOTrainer):
     """``GRPOTrainer`` on expanded groups.
 
     Takes what ``GRPOTrainer`` takes. ``args`` is a ``TAGRPOConfig``, and each training row has a column
@@ -82,14 +81,10 @@ class TAGRPOTrainer(DynamicSamplingGRPOTrainer):
             check_train_dataset(train_dataset, args)
         self._sampled_prompt_ids: list[list[int]] | None = None
         self._rewards_per_func = torch.empty(0)
-        self._loss_forward: tuple[Tensor, Tensor | None] = (torch.empty(0), None)
         self.on_rollouts: Callable[[TAGRPOTrainer], None] | None = None
         super().__init__(model, reward_funcs, args, train_dataset, **kwargs)
-        self.num_phrasings = args.num_phrasings
         if isinstance(train_dataset, Dataset):
             check_tokenised_prompt(train_dataset[0]["prompt"], self._tokenizer, self._tokenize_prompts)
-        self._skip_non_finite = SkipNonFiniteSteps()
-        self.add_callback(self._skip_non_finite)
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
@@ -98,18 +93,18 @@ class TAGRPOTrainer(DynamicSamplingGRPOTrainer):
 
     # Sampling: the method's one step that sees a rephrasing.
 
-    def _deal_phrasings(self, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Tensor]:
-        """Give each row of whole groups the prompt that its slot samples from.
+    def _deal_phrasings(self, rows: list[dict[str, Any]], slots: Iterable[int]) -> tuple[list[dict[str, Any]], Tensor]:
+        """Give each row the prompt that its slot of the group samples from.
 
         Returns:
             the rows with the columns ``phrasing_index`` and ``sampled_prompt``, and (B, 2) phrasing index and number
             of phrasings the question has.
         """
-        first_row = self.accelerator.process_index * len(rows)
+        size = self.num_phrasings * self.args.generations_per_phrasing
         dealt, phrasings = [], []
-        for i, row in enumerate(rows):
+        for slot, row in zip(slots, rows, strict=True):
             prompts = [row["prompt"], *(row.get("rephrasings") or [])][: self.num_phrasings]
-            index = phrasing_of_slot(first_row + i, self.num_generations, self.num_phrasings, len(prompts))
+            index = phrasing_of_slot(slot, size, self.num_phrasings, len(prompts))
             dealt.append(row | {"phrasing_index": index, "sampled_prompt": prompts[index]})
             phrasings.append((index, len(prompts)))
         return dealt, torch.tensor(phrasings, device=self.accelerator.device)
@@ -131,16 +126,49 @@ class TAGRPOTrainer(DynamicSamplingGRPOTrainer):
         if not self.model.training:
             originals = [row | {"phrasing_index": 0, "sampled_prompt": row["prompt"]} for row in inputs]
             return super()._generate_and_score_completions(originals)
+        if self.args.adaptive_rephrasings:
+            output = self.spread_phrasings(self._sample_blocks, inputs)
+            self._show_rollouts()
+            return output
         if self.args.dynamic_sampling > 0:
             return self.fill_batch(self._sample_groups, inputs)
         return self._sample_groups(inputs)[0]
 
     def _sample_groups(self, inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], Tensor]:
         """Sample and score whole groups: rows for TRL's loss, and the (Q * K,) rewards over all processes."""
+        first_row = self.accelerator.process_index * len(inputs)
+        slots = range(first_row, first_row + len(inputs))
+        scope = self.num_generations
+        if self.args.advantage_scope == "per_phrasing":
+            scope = self.args.generations_per_phrasing
+        output, phrasings_B2, rewards = self._sample(inputs, slots, scope)
+        all_phrasings = self.accelerator.gather(phrasings_B2)
+        if self.args.off_prompt_negatives == "drop":
+            output["advantages"] = drop_off_prompt_negatives(output["advantages"], phrasings_B2[:, 0])
+            self._correct_logged_advantages(all_phrasings[:, 0])
+        if self.args.pull_to_original > 0:
+            output = self._pull_to_original(output, inputs)
+        self._log_signal(rewards, all_phrasings)
+        self._show_rollouts()
+        return output, rewards
+
+    def _sample_blocks(self, inputs: list[dict[str, Any]], slots: list[int]) -> tuple[dict[str, Any], Tensor]:
+        """The same in blocks of G, for these slots of their groups."""
+        output, _, rewards = self._sample(inputs, slots, self.args.generations_per_phrasing)
+        return output, rewards
+
+    def _sample(
+        self, inputs: list[dict[str, Any]], slots: Iterable[int], scope: int
+    ) -> tuple[dict[str, Any], Tensor, Tensor]:
+        """Sample and score rows, ``scope`` of them normalised together.
+
+        Returns:
+            rows for TRL's loss, their (B, 2) phrasing index and number of phrasings, and the rewards of all processes.
+        """
         if self.num_phrasings > 1 and not isinstance(self.train_dataset, Dataset):
             for row in inputs:
                 check_question(row, where="a row of the training stream")
-        rows, phrasings_B2 = self._deal_phrasings(inputs)
+        rows, phrasings_B2 = self._deal_phrasings(inputs, slots)
         for column in ("id", "phrasing_index", "sampled_prompt"):
             if column in rows[0]:
                 self._log_completion_extra(column, [row[column] for row in rows])
@@ -151,36 +179,31 @@ class TAGRPOTrainer(DynamicSamplingGRPOTrainer):
                 rows = [row | {"prompt": row["sampled_prompt"]} for row in rows]
         self._sampled_prompt_ids = sampled
         try:
-            with self._advantage_scope(), self.old_pass_under(sampled if self.args.corrects_across_prompts else None):
+            with (
+                self._normalised_over(scope),
+                self.old_pass_under(sampled if self.args.corrects_across_prompts else None),
+            ):
                 output = super()._generate_and_score_completions(rows)
         finally:
             self._sampled_prompt_ids = None
 
         output["phrasing_index"] = phrasings_B2[:, 0]
-        all_phrasings = self.accelerator.gather(phrasings_B2)
-        if self.args.off_prompt_negatives == "drop":
-            output["advantages"] = drop_off_prompt_negatives(output["advantages"], phrasings_B2[:, 0])
-            self._correct_logged_advantages(all_phrasings[:, 0])
         if sampled is not None:
             self._anchor_old_logps(output, sampled)
-        if self.args.pull_to_original > 0:
-            output = self._pull_to_original(output, inputs)
-        rewards = weighted_rewards(self._rewards_per_func, self.reward_weights)
-        self._log_signal(rewards, all_phrasings)
         if self.num_phrasings > 1 and "importance_sampling_ratio" in output:
             self._log_kept(output)
+        return output, phrasings_B2, weighted_rewards(self._rewards_per_func, self.reward_weights)
+
+    def _show_rollouts(self) -> None:
         if self.on_rollouts is not None:
             self.on_rollouts(self)
-        return output, rewards
 
     # Advantages: joint ones are TRL's own, since a group is one dataset row.
 
     @contextmanager
-    def _advantage_scope(self) -> Iterator[None]:
-        """Normalise over blocks of G while in here, if the scope is per phrasing."""
-        group_size = self.num_generations
-        if self.args.advantage_scope == "per_phrasing":
-            self.num_generations = self.args.generations_per_phrasing
+    def _normalised_over(self, scope: int) -> Iterator[None]:
+        """Normalise over so many rows while in here, instead of over whole groups."""
+        group_size, self.num_generations = self.num_generations, scope
         try:
             yield
         finally:
@@ -239,58 +262,3 @@ class TAGRPOTrainer(DynamicSamplingGRPOTrainer):
         pulled, sampled = self.accelerator.reduce(tokens, reduction="sum").tolist()
         self._metrics["train"]["completions/pulled_share"].append(pulled / sampled)
         return output
-
-    # Metrics (see metrics.py for the names).
-
-    def _log_signal(self, rewards_B: Tensor, phrasings_B2: Tensor) -> None:
-        metrics = signal_metrics(
-            rewards_B.reshape(-1, self.num_generations),
-            phrasings_B2[:, 0].reshape(-1, self.num_generations),
-            phrasings_B2[:: self.num_generations, 1],
-            self.num_phrasings,
-        )
-        for name, value in metrics.items():
-            self._metrics["train"][name].append(value)
-
-    def _log_kept(self, output: dict[str, Any]) -> None:
-        sums_P2 = kept_sums(
-            output["importance_sampling_ratio"], output["completion_mask"], output["phrasing_index"], self.num_phrasings
-        )
-        for phrasing, (kept, total) in enumerate(self.accelerator.reduce(sums_P2, reduction="sum").tolist()):
-            if total > 0:
-                self._metrics["train"][f"sampling/kept/phrasing_{phrasing}"].append(kept / total)
-
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        logps_BT, entropies_BT, aux_loss = super()._get_per_token_logps_and_entropies(*args, **kwargs)
-        self._loss_forward = (logps_BT.detach(), None if entropies_BT is None else entropies_BT.detach())
-        return logps_BT, entropies_BT, aux_loss
-
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        loss = super()._compute_loss(model, inputs)
-        if self.model.training and self.num_phrasings > 1:
-            self._log_on_and_off_prompt(inputs)
-        self._loss_forward = (torch.empty(0), None)
-        return loss
-
-    def _log_on_and_off_prompt(self, inputs: dict[str, Any]) -> None:
-        logps_BT, entropies_BT = self._loss_forward
-        figures = pass_figures(
-            logps_BT,
-            entropies_BT,
-            inputs,
-            loss_type=self.loss_type,
-            level=self.importance_sampling_level,
-            epsilon=(self.epsilon_low, self.epsilon_high),
-        )
-        off_prompt_B = inputs["phrasing_index"] > 0
-        sums = [on_and_off_prompt_sums(x_BT, inputs["completion_mask"], off_prompt_B) for x_BT in figures.values()]
-        sums = self.accelerator.reduce(torch.stack(sums), reduction="sum")
-        for name, (on, off) in zip(figures, sums.tolist(), strict=True):
-            for side, (total, count) in (("on", on), ("off", off)):
-                if count > 0:
-                    self._metrics["train"][f"{name}/{side}_prompt"].append(total / count)
-
-    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        if self.model.training and self._skip_non_finite.count:
-            self._metrics["train"]["skipped_steps"] = [float(self._skip_non_finite.count)]
-        super().log(logs, *args, **kwargs)

@@ -144,14 +144,17 @@ def trainer_config(settings: TrainSettings) -> TAGRPOConfig:
         raise
     except (ValueError, TypeError) as error:  # TRL's own checks
         raise UserError(f"settings of TRL: {error}") from error
+    assert isinstance(config.report_to, list)  # noqa: S101 - transformers has made it one
     _check_trackers(config.report_to)
     return config
 
 
 def _check_trackers(names: Sequence[str]) -> None:
     """Refuse what transformers would refuse with a traceback, once the model is loaded."""
-    from transformers.integrations import get_available_reporting_integrations
-    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+    from transformers.integrations.integration_utils import (
+        INTEGRATION_TO_CALLBACK,
+        get_available_reporting_integrations,
+    )
 
     for name in names:
         if name not in INTEGRATION_TO_CALLBACK:

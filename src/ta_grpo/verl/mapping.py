@@ -176,6 +176,7 @@ REFUSED = {
     "gradient_accumulation_steps": "verl's batch is questions_per_step, in passes of per_device_train_batch_size",
     "pull_to_original": "verl trains a response once, under one prompt",
     "dynamic_sampling": "verl's own has no budget; ask for it with -- algorithm.filter_groups.enable=True",
+    "adaptive_rephrasings": "verl samples a question's whole group at once",
     "max_responses": "verl counts steps; set max_steps",
 }
 
