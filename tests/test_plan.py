@@ -26,7 +26,8 @@ from ta_grpo.settings import read_settings_file
 from test_real_model import smollm2
 from tiny_models import save_model
 
-RECIPE = Path(__file__).parent.parent / "recipes" / "plan_qwen3_1.7b.yaml"
+ROOT = Path(__file__).parent.parent
+RECIPE = ROOT / "recipes" / "qwen3_1.7b" / "plan.yaml"
 SMALL = {
     "vocab_size": 300,
     "hidden_size": 64,
@@ -341,7 +342,7 @@ def test_the_recipe_fits_eight_gpus_and_is_told_as_a_table_and_as_json(capsys):
 
 def test_the_numbers_of_the_page_on_scaling_are_those_of_the_plan():
     """Its tables: one GPU, many nodes, and how cost grows."""
-    page = (RECIPE.parent.parent / "docs" / "scaling.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
     described = read_settings_file(RECIPE)
 
     def told(title: str) -> list[list[str]]:
