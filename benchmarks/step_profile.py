@@ -93,19 +93,23 @@ class Steps(TrainerCallback):
         self.tokens.append(Counter(self.clock.tokens))
 
 
-def make_trainer(name: str, options: argparse.Namespace, updates: int, beta: float, folder: str) -> TAGRPOTrainer:
-    source = resolve_model(name)
-    model, tokenizer = load_model(source)
-    group = (NUM_REPHRASINGS + 1) * GENERATIONS_PER_PHRASING
+def training_rows(tokenizer: Any) -> list[dict[str, Any]]:
+    """The embedded world's training questions, as messages where the model has a chat template."""
     chat = tokenizer.chat_template is not None
 
     def prompt(text: str) -> Any:
         return [{"role": "user", "content": text}] if chat else text
 
-    rows = [
+    return [
         {"prompt": prompt(q.question), "rephrasings": [prompt(r) for r in q.rephrasings], "answer": q.answer}
         for q in questions("train")
     ]
+
+
+def make_trainer(name: str, options: argparse.Namespace, updates: int, beta: float, folder: str) -> TAGRPOTrainer:
+    source = resolve_model(name)
+    model, tokenizer = load_model(source)
+    group = (NUM_REPHRASINGS + 1) * GENERATIONS_PER_PHRASING
     args = TAGRPOConfig(
         output_dir=folder,
         num_rephrasings=NUM_REPHRASINGS,
@@ -124,7 +128,8 @@ def make_trainer(name: str, options: argparse.Namespace, updates: int, beta: flo
         disable_tqdm=True,
         report_to="none",
     )
-    trainer = TAGRPOTrainer(model, accuracy_reward, args, Dataset.from_list(rows), processing_class=tokenizer)
+    rows = Dataset.from_list(training_rows(tokenizer))
+    trainer = TAGRPOTrainer(model, accuracy_reward, args, rows, processing_class=tokenizer)
     trainer.remove_callback(PrinterCallback)
     return trainer
 
