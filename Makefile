@@ -26,6 +26,7 @@ check: .venv/test/ready
 	.venv/test/bin/ruff format --check
 	.venv/test/bin/pyright --pythonpath .venv/test/bin/python
 	.venv/test/bin/lint-imports
+	NO_MKDOCS_2_WARNING=1 .venv/test/bin/mkdocs build --strict --quiet
 
 .venv/%/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv/$*

@@ -36,12 +36,16 @@ _RECORDED_PACKAGES = (
 
 
 def write_json_atomic(path: Path, content: Any) -> None:
-    """Replace a JSON file in one step, so that a reader or a kill finds the old content or the new, never half."""
+    """Replace a JSON file in one step; see ``write_text_atomic``."""
+    write_text_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text_atomic(path: Path, text: str) -> None:
+    """Replace a text file in one step, so that a reader or a kill finds the old content or the new, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2, ensure_ascii=False)
-        file.write("\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)

@@ -59,7 +59,7 @@ def installed_packages() -> list[Package]:
         extra = next(
             (
                 e
-                for e in ("train", "vllm", "verl", "endpoint", "diversity", "trackers", "gguf")
+                for e in ("train", "vllm", "verl", "endpoint", "report", "diversity", "trackers", "gguf")
                 if _belongs(requirement, e)
             ),
             None,

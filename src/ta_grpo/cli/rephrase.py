@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,12 +54,12 @@ def rephrase(
     except CostLimitReached as limit:
         print(f"ta-grpo: {limit}", file=sys.stderr)  # noqa: T201
         return 1
-    address = None
-    if settings.push_to_hub is not None:
-        from ..rephrasing.hub import push
+    from ..rephrasing.hub import push, write_card
 
+    card, address = write_card(outcome, settings, questions), None
+    if settings.push_to_hub is not None:
         address = push(outcome, settings, questions)
-    _show(outcome, address, json)
+    _show(outcome, card, address, json)
     return 0
 
 
@@ -130,7 +131,7 @@ def _dry_run(questions: str, settings: RephraseSettings, json: bool) -> None:
     print_pairs("\nForecast", lines)
 
 
-def _show(outcome: Outcome, address: str | None, json: bool) -> None:
+def _show(outcome: Outcome, card: Path, address: str | None, json: bool) -> None:
     figures = outcome.report.figures()
     spent = asdict(outcome.spent) | {"cost": outcome.spent.cost if outcome.priced else None}
     if json:
@@ -160,7 +161,7 @@ def _show(outcome: Outcome, address: str | None, json: bool) -> None:
         )
     if outcome.replies_without_usage:
         pairs.append(("tokens estimated for", f"{outcome.replies_without_usage} replies that did not tell them"))
-    pairs.append(("written to", outcome.output))
+    pairs += [("written to", outcome.output), ("how it was made", card)]
     if address:
         pairs.append(("uploaded to", address))
     print_pairs("\nRephrased", pairs)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
+from ..model_card import write_model_card
 from ..rundir import RunDir, is_begun, is_finished
 from .progress import SamplingProgress
 from .settings import EvalSettings
@@ -196,7 +197,16 @@ def do_jobs(jobs: Sequence[Job], settings: EvalSettings) -> dict[str, dict[str, 
     for job in jobs:
         evaluation = rescore_job(job) if settings.rescore else do_job(job, settings, samplers)
         evaluations.setdefault(job.target.name, {})[job.name] = evaluation
+    for checkpoint, run in _of_runs(jobs).items():
+        if any(run in job.output_dir.resolve().parents for job in jobs):  # the card tells what lies in the run
+            write_model_card(checkpoint)
     return evaluations
+
+
+def _of_runs(jobs: Sequence[Job]) -> dict[Path, Path]:
+    """Checkpoint -> run directory, of the targets that are checkpoints of a run."""
+    found = (Path(job.target.model) for job in jobs if job.target.output_dir is not None)
+    return {checkpoint: checkpoint.parent.resolve() for checkpoint in found}
 
 
 def do_job(job: Job, settings: EvalSettings, samplers: dict[str, Sampler]) -> Evaluation:

@@ -1,11 +1,13 @@
-"""A rephrased file as a data set on the Hugging Face Hub, with a card that says how it was made."""
+"""The card of a rephrased file, which says how it was made; and the file as a data set on the Hugging Face Hub."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..rundir import write_text_atomic
 from .job import Outcome
 from .rephrase_settings import RephraseSettings
 
@@ -51,14 +53,22 @@ def push(outcome: Outcome, settings: RephraseSettings, questions: str) -> str:
     return f"https://huggingface.co/datasets/{name}"
 
 
+def write_card(outcome: Outcome, settings: RephraseSettings, questions: str) -> Path:
+    """Write the card beside the output, ``NAME.README.md``; returns its path."""
+    path = outcome.output.with_suffix(".README.md")
+    write_text_atomic(path, dataset_card(outcome, settings, questions))
+    return path
+
+
 def dataset_card(outcome: Outcome, settings: RephraseSettings, questions: str) -> str:
     """The card in Markdown: what the rows hold, how they were made, and the quality figures."""
     figures = outcome.report.figures()
+    name = settings.push_to_hub.partition("/")[2] if settings.push_to_hub else outcome.output.stem
     made_by = "rules, without a model" if settings.rules else f"the model `{settings.model}`"
     paid = [f"- {what}: `{model}`" for what, model in _paid_checks(settings)]
     lines = [
         "---",
-        f"pretty_name: {json.dumps(str(settings.push_to_hub).partition('/')[2])}",
+        f"pretty_name: {json.dumps(name)}",
         "tags: [ta-grpo, rephrasings]",
         "configs:",
         "- config_name: default",
@@ -87,6 +97,11 @@ def dataset_card(outcome: Outcome, settings: RephraseSettings, questions: str) -
         "",
         f"Missing: {figures['missing']} rephrasings, of {figures['short_questions']} questions.",
         *_spread_lines(figures),
+        "",
+        *_spent_lines(outcome),
+        "",
+        "The method that these are for: Transformation-Augmented GRPO for Enhancing Exploration in Reasoning of Large "
+        "Language Models, arXiv 2601.22478. Cite the original questions as their authors ask.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -94,6 +109,14 @@ def dataset_card(outcome: Outcome, settings: RephraseSettings, questions: str) -
 def _paid_checks(settings: RephraseSettings) -> list[tuple[str, str]]:
     found = (("solver agreement", settings.solver_model), ("judge, both ways round", settings.judge_model))
     return [(what, model) for what, model in found if model]
+
+
+def _spent_lines(outcome: Outcome) -> list[str]:
+    spent = outcome.spent
+    if not spent.calls:
+        return ["No model was asked."]
+    price = f", {spent.cost:.2f} dollars" if outcome.priced else ""
+    return [f"Asked: {spent.calls:,} calls, {spent.tokens_in:,} tokens sent, {spent.tokens_out:,} received{price}."]
 
 
 def _spread_lines(figures: dict[str, Any]) -> list[str]:

@@ -11,7 +11,14 @@ from typing import Any
 import pyarrow.parquet
 from transformers import TrainerCallback
 
-from ..rundir import append_metrics, rollouts_file, rollouts_files, write_parquet_atomic
+from ..model_card import write_model_card
+from ..rundir import (
+    CHECKPOINT_PREFIX,
+    append_metrics,
+    rollouts_file,
+    rollouts_files,
+    write_parquet_atomic,
+)
 from .trainer import TAGRPOTrainer
 
 
@@ -52,6 +59,11 @@ class RunRecords(TrainerCallback):
         spent = self.max_responses is not None and self.max_responses - self.responses < args.generation_batch_size / 2
         if spent and not control.should_training_stop:  # the last of max_steps is saved as it is
             control.should_training_stop = control.should_save = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        checkpoint = self.run_dir / f"{CHECKPOINT_PREFIX}{state.global_step}"
+        if state.is_world_process_zero and checkpoint.is_dir():
+            write_model_card(checkpoint)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero or not logs or "train_runtime" in logs:
