@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -31,10 +32,14 @@ def done(*words: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory) -> Path:
-    """Wheel and sdist of a tagged copy of what is committed."""
+    """Wheel and sdist of a tagged copy of the sources, which need not be a clone themselves."""
     place = tmp_path_factory.mktemp("package")
     copy = place / "copy"
-    done("git", "clone", "--quiet", ROOT, copy, cwd=place)
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "runs"))
+    author = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
+    done("git", "init", "--quiet", cwd=copy)
+    done("git", "add", ".", cwd=copy)
+    done("git", *author, "commit", "--quiet", "--message", "sources", cwd=copy)
     done("git", "tag", f"v{VERSION}", cwd=copy)
     done(sys.executable, "-m", "build", "--no-isolation", "--outdir", place / "dist", cwd=copy)
     return place / "dist"
