@@ -108,12 +108,13 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 class CPUServer:
     """Generates with transformers, requests that come together in one batch. Remembers every prompt it was asked."""
 
-    def __init__(self, path: str, seed: int) -> None:
+    def __init__(self, path: str, seed: int, response_length: int) -> None:
         from transformers import AutoModelForCausalLM
 
         torch.manual_seed(seed)
         torch.set_num_threads(1)
         self.model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self.response_length = response_length
         self.waiting: list[tuple[list[int], dict[str, Any], asyncio.Future]] = []
         self.asked: list[tuple[int | None, list[int]]] = []
         self.step: int | None = None
@@ -135,10 +136,9 @@ class CPUServer:
         mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt, _, _ in batch])
         sampled = params["temperature"] > 0
         choice = {"temperature": params["temperature"], "top_k": 0, "top_p": params["top_p"]} if sampled else {}
+        limit = params.get("max_tokens", self.response_length)
         with torch.inference_mode():
-            output = self.model.generate(
-                ids, attention_mask=mask, do_sample=sampled, max_new_tokens=params["max_tokens"], **choice
-            )
+            output = self.model.generate(ids, attention_mask=mask, do_sample=sampled, max_new_tokens=limit, **choice)
         ends = self.model.generation_config.eos_token_id
         ends = ends if isinstance(ends, list) else [ends]
         for (_, _, answer), row in zip(batch, output[:, longest:].tolist(), strict=True):
@@ -160,7 +160,7 @@ class CPUServer:
 class CPUReplica(RolloutReplica):
     async def launch_servers(self) -> None:
         server = CPUServer.options(name=f"cpu_server_{self.replica_rank}").remote(
-            self.model_config.path, self.config.seed
+            self.model_config.path, self.config.seed, self.config.response_length
         )
         self.servers, self._server_handle, self._server_address = [server], server, f"cpu_{self.replica_rank}"
 
