@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -170,8 +171,12 @@ def rows_of(rewards: dict[int, float], size: int = K) -> Any:
 def test_figures_and_advantages_of_a_group_with_a_failed_completion() -> None:
     rows = rows_of({0: 1.0, 1: 0.0, 2: 0.0, 3: 0.0, 4: 1.0, 5: 0.0, 7: 1.0})  # slot 6 failed
     groups = rows.groups(K, N + 1)
-    figures = groups.metrics() | rows.metrics()
+    figures = groups.metrics() | rows.metrics(end_token=2)
     assert figures["reward"] == pytest.approx(3 / 7)
+    assert figures["reward_std"] == pytest.approx(statistics.stdev([1, 0, 0, 0, 1, 0, 1]))
+    assert figures["frac_reward_zero_std"] == 0.0
+    assert (figures["completions/max_length"], figures["completions/clipped_ratio"]) == (2, 1.0)
+    assert rows.metrics(end_token=0)["completions/clipped_ratio"] == 0.0
     assert figures["reward/phrasing_3"] == 1.0
     assert figures["questions/joint/mixed"] == 1.0
     assert (figures["entropy/on_prompt"], figures["entropy/off_prompt"]) == (0.0, 1.0)

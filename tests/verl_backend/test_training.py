@@ -209,6 +209,11 @@ def test_ratios_leave_one_at_the_second_update(run: Path) -> None:
     assert all(line["kl/off_prompt"] > 0 for line in lines[1:])
 
 
+def test_verls_figures_have_trls_names_too(run: Path) -> None:
+    names = {"loss", "grad_norm", "learning_rate", "entropy", "kl", "clip_ratio/region_mean", "step_time", "reward_std"}
+    assert all(names <= line.keys() for line in read_jsonl(run / "metrics.jsonl"))
+
+
 def test_the_records_are_those_of_the_other_back_end(run: Path) -> None:
     import pyarrow.parquet
 

@@ -8,6 +8,7 @@ metrics by TRL's names, and the run directory's records.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,7 @@ TRL_NAMES = {
     "actor/lr": "learning_rate",
     "actor/entropy": "entropy",
     "actor/kl_loss": "kl",
+    "actor/pg_clipfrac": "clip_ratio/region_mean",
 }
 
 
@@ -65,19 +67,22 @@ class TAGRPOTrainer(PPOTrainerSync):
         asked = self.config.data.train_batch_size * size
         metrics["completions/failed"] = 1 - len(groups.place) / asked
         metrics.update(groups.metrics())
-        metrics.update(rows.metrics())
+        metrics.update(rows.metrics(self.tokenizer.eos_token_id))
         write_parquet_atomic(
             rollouts_file(Path(settings.run_dir), self.global_steps), rows.records(self.tokenizer, advantages)
         )
         return batch
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
+        started = time.perf_counter()
         batch = super().step(metrics, timing_raw)
-        numbers = {name: float(value) for name, value in metrics.items() if not isinstance(value, dict)}
+        # verl's own figure holds the checkpoint too, and comes after this is written.
+        numbers = {"step_time": time.perf_counter() - started}
+        numbers |= {name: float(value) for name, value in metrics.items() if not isinstance(value, dict)}
+        numbers |= {f"timing_s/{name}": float(value) for name, value in timing_raw.items()}
         numbers |= {theirs: numbers[name] for name, theirs in TRL_NAMES.items() if name in numbers}
-        seconds = {f"timing_s/{name}": float(value) for name, value in timing_raw.items()}
         # Before the checkpoint of this step: a run that is killed and resumed has a line for each step.
-        append_metrics(Path(self.config.ta_grpo.run_dir), self.global_steps, numbers | seconds)
+        append_metrics(Path(self.config.ta_grpo.run_dir), self.global_steps, numbers)
         return batch
 
 
@@ -97,7 +102,12 @@ class Groups:
     def metrics(self) -> dict[str, float]:
         """The training signal."""
         shares = signal_metrics(self.rewards_QK, self.phrasing_QK, self.available_Q, self.num_phrasings)
-        return {"reward": self.rewards_QK.nanmean().item()} | shares
+        scored = self.rewards_QK[~torch.isnan(self.rewards_QK)]
+        return {
+            "reward": scored.mean().item(),
+            "reward_std": scored.std().item(),
+            "frac_reward_zero_std": uniform_groups(self.rewards_QK).float().mean().item(),
+        } | shares
 
 
 @dataclass
@@ -163,10 +173,20 @@ class Rows:
                 advantages[row] = drop_off_prompt_negatives(advantages[row], phrasing)
         return advantages
 
-    def metrics(self) -> dict[str, float]:
+    def truncated(self, row: int, end_token: int) -> bool:
+        """Whether a completion was cut before its end."""
+        return self.fields["responses"][row][-1].item() != end_token
+
+    def metrics(self, end_token: int) -> dict[str, float]:
         """Lengths, verdicts, and entropy and KL term of on-prompt and off-prompt completions."""
         real = [row for row, is_real in enumerate(self.real) if is_real]
-        figures = {"completions/mean_length": _mean([len(self.fields["responses"][row]) for row in real])}
+        lengths = [len(self.fields["responses"][row]) for row in real]
+        figures = {
+            "completions/mean_length": _mean(lengths),
+            "completions/min_length": min(lengths),
+            "completions/max_length": max(lengths),
+            "completions/clipped_ratio": _mean([self.truncated(row, end_token) for row in real]),
+        }
         verdicts = [self.fields["extra_fields"][row].get("reward_extra_info", {}).get("verdict") for row in real]
         if None not in verdicts:
             figures |= {f"verifier/{outcome}": verdicts.count(outcome) / len(real) for outcome in OUTCOMES}
@@ -200,7 +220,7 @@ class Rows:
                 "sampled_prompt": self.fields["extra_fields"][row]["sampled_prompt"],
                 "completion": tokenizer.decode(self.fields["responses"][row], skip_special_tokens=True),
                 "completion_tokens": len(self.fields["responses"][row]),
-                "completion_truncated": self.fields["responses"][row][-1].item() != tokenizer.eos_token_id,
+                "completion_truncated": self.truncated(row, tokenizer.eos_token_id),
                 "reward": self.rewards[row],
                 "advantage": advantages[row][0].item(),
                 **{
