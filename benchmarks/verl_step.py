@@ -5,7 +5,8 @@ Run in verl's environment: ``.venv/verl/bin/python benchmarks/verl_step.py --pai
 Runs of the two arms alternate, each a Ray of its own on the CPU (``tests/verl_backend/cpu_support.py``), with the
 embedded policy, the same questions and our reward; stock verl has its own trainer and agent loop, and no rephrasings. A
 step's CPU time is that of all processes of the run, Ray's too, between two checkpoints, which are kept in both arms. A
-pair's ratio is that of its median steps. The completions of a step must be as many in both arms, and their lengths are
+pair's ratio is that of its median steps. Where a machine's speed drifts from minute to minute, ``--at-once`` lets both
+arms of a pair see the same of it. The completions of a step must be as many in both arms, and their lengths are
 printed, since they are sampled.
 """
 
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -131,7 +133,7 @@ def measured(arm: str, steps: int, keep: Path | None) -> Steps:
         text = (Path(place) / "verl" / "cpu.jsonl").read_text(encoding="utf-8")
     if keep:
         with open(keep, "a", encoding="utf-8") as file:
-            file.writelines(json.dumps({"arm": arm} | json.loads(line)) + "\n" for line in text.splitlines())
+            file.write("".join(json.dumps({"arm": arm} | json.loads(line)) + "\n" for line in text.splitlines()))
     lines = [json.loads(line) for line in text.splitlines()]
     if any(line["completions"] != QUESTIONS * COMPLETIONS for line in lines):
         raise RuntimeError(f"{arm}: {[line['completions'] for line in lines]} completions a step")
@@ -143,7 +145,8 @@ def measured(arm: str, steps: int, keep: Path | None) -> Steps:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--at-once", action="store_true", help="run the two arms of a pair side by side")
     parser.add_argument("--keep", type=Path, help="file to append each step's figures to")
     parser.add_argument("--arm", choices=["ours", "stock"])
     parser.add_argument("--place", type=Path)
@@ -154,7 +157,8 @@ def main() -> None:
     ratios = []
     for pair in range(asked.pairs):
         order = ("ours", "stock") if pair % 2 == 0 else ("stock", "ours")
-        steps = {arm: measured(arm, asked.steps, asked.keep) for arm in order}
+        with ThreadPoolExecutor(2 if asked.at_once else 1) as pool:
+            steps = dict(zip(order, pool.map(lambda arm: measured(arm, asked.steps, asked.keep), order), strict=True))
         ours, stock = (statistics.median(steps[arm].seconds) for arm in ("ours", "stock"))
         ratios.append(ours / stock)
         lengths = " and ".join(f"{steps[arm].mean_length:.1f}" for arm in ("ours", "stock"))
