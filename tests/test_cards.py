@@ -25,7 +25,7 @@ def a_run(place: Path, model: str, **config: Any) -> Path:
     """A run of two checkpoints, as train leaves it."""
     settings = {
         "model": model,
-        "questions": "/home/someone/math.jsonl",
+        "questions": "/srv/sets/math.jsonl",
         "num_rephrasings": 3,
         "ratio_anchor": "original",
     }
@@ -74,7 +74,7 @@ def test_no_path_of_a_machine_is_told(tmp_path):
     assert "`model.gguf`" in text
     assert "base_model" not in front_matter(text)
     assert str(tmp_path) not in text
-    assert "/home/" not in text
+    assert "/srv/" not in text
     assert "/opt/" not in text
 
 

@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).parent.parent
 INSIDE = (
     *("ta_grpo/tiny/policy/model.safetensors", "ta_grpo/tiny/policy/tokenizer.json", "ta_grpo/py.typed"),
-    *("ta_grpo/rephrasing/prompts/wording.txt", "ta_grpo/report/assets/temml.min.js", "ta_grpo/_version.py"),
+    *("ta_grpo/rephrasing/prompts/wording.txt", "ta_grpo/report/assets/temml.min.js"),
 )
 MOST_BYTES = 5_000_000
 VERSION = "9.8.7"

@@ -9,21 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
+from .paper import ARXIV_ID, BIBTEX, TITLE
 from .rundir import CHECKPOINT_PREFIX, METRICS_FILE, read_jsonl, write_text_atomic
 
 CARD_FILE = "README.md"
-CITATION = """\
-The method: Transformation-Augmented GRPO for Enhancing Exploration in Reasoning of Large Language Models,
-arXiv 2601.22478. The software: ta-grpo, see its CITATION.cff.
+_CITATION = f"""\
+The method: {TITLE}, arXiv {ARXIV_ID}. The software: ta-grpo, see its CITATION.cff.
 
-    @misc{ta-grpo,
-      title = {Transformation-Augmented {GRPO} for Enhancing Exploration in Reasoning of Large Language Models},
-      eprint = {2601.22478},
-      archivePrefix = {arXiv},
-      year = {2026}
-    }
+{indent(BIBTEX, "    ")}
 """
 # Told elsewhere on the card, or of no use to a reader.
 _NOT_SETTINGS = ("model", "questions", "save_steps", "trl", "columns", "verl_overrides")
@@ -79,7 +75,7 @@ def model_card(checkpoint: Path) -> str:
         "",
         "## Citation",
         "",
-        CITATION,
+        _CITATION,
     ]
     return "\n".join(lines)
 

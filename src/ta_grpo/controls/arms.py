@@ -11,6 +11,9 @@ from typing import Any
 
 from ..questions import Question
 
+METHOD, BASELINE = "ta-grpo", "grpo-matched"
+"""The question that is asked first; the chain tells what the answer is made of."""
+
 DATA_SCALE = 2.5
 """Questions of ``grpo-data`` over those of the other arms (the paper's data scaling)."""
 
@@ -50,7 +53,7 @@ class Arm:
     settings: Callable[[Shape], Mapping[str, Any]]
     questions: Callable[[Question], Iterator[Question]] | None = None
     more_questions: float = 1.0
-    against: str = "grpo-matched"
+    against: str = BASELINE
 
 
 def one_question_a_phrasing(question: Question) -> Iterator[Question]:
@@ -107,7 +110,7 @@ ARMS: Mapping[str, Arm] = {
     "ta-adaptive": Arm(
         "the method with more phrasings only where rewards are alike, on more questions",
         _joint(adaptive_rephrasings=True),
-        against="ta-grpo",
+        against=METHOD,
     ),
     "dapo": Arm("grpo-matched with dynamic sampling and clip-higher, fewer updates", _dynamic),
     "entropy": Arm("grpo-matched with an entropy bonus", lambda shape: _matched(shape) | {"entropy_coef": 0.01}),
@@ -115,8 +118,5 @@ ARMS: Mapping[str, Arm] = {
 
 CHAIN = ("grpo-matched", "rephrased-data", "ta-own-prompt", "ta-grpo", "ta-pull")
 """Each step changes one thing: the data, the pooling, the anchoring, the negatives."""
-
-METHOD, BASELINE = "ta-grpo", "grpo-matched"
-"""The question that is asked first; the chain tells what the answer is made of."""
 
 CHAIN_STEPS = ("data", "pooling", "anchoring", "negatives")

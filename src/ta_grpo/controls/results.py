@@ -97,12 +97,6 @@ def pass_curves(results: Results, ks: Sequence[int]) -> dict[str, dict[str, dict
     }
 
 
-def _arm_difference(results: Results, a: str, b: str, name: str, ks: Sequence[int]) -> dict[int, SeedComparison]:
-    """k -> pass@k of arm a minus that of arm b on one set, paired over the seeds both have; empty without any."""
-    shared = [seed for seed in results[a] if seed in results[b]]
-    return {k: _difference(results, (a, b), shared, name, k) for k in ks} if shared else {}
-
-
 def compare_arms(settings: ExperimentSettings, results: Results | None = None) -> Comparison:
     """Compare what is done of an experiment, at pass@1 and at pass@k with k the number of samples.
 
@@ -120,7 +114,7 @@ def compare_arms(settings: ExperimentSettings, results: Results | None = None) -
     pairs = _pairs(list(results))
     figures = pass_curves(results, ks)
     differences = {
-        name: {(a, b): by_k for a, b in pairs if (by_k := _arm_difference(results, a, b, name, ks))} for name in figures
+        name: {(a, b): by_k for a, b in pairs if (by_k := _differences(results, a, b, name, ks))} for name in figures
     }
     return Comparison(
         seeds={arm: list(by_seed) for arm, by_seed in results.items()},
@@ -148,15 +142,13 @@ def _pass_at_k(
     return np.array(rows)
 
 
-def _difference(
-    results: Results,
-    pair: tuple[str, str],
-    seeds: Sequence[int],
-    name: str,
-    k: int,
-) -> SeedComparison:
-    a_SQ, b_SQ = (_pass_at_k(results[arm], seeds, name, k) for arm in pair)
-    return compare_over_seeds(a_SQ, b_SQ)
+def _differences(results: Results, a: str, b: str, name: str, ks: Sequence[int]) -> dict[int, SeedComparison]:
+    """k -> pass@k of arm a minus that of arm b on one set, paired over the seeds both have; empty without any."""
+    shared = [seed for seed in results[a] if seed in results[b]]
+    if not shared:
+        return {}
+    of_a, of_b = results[a], results[b]
+    return {k: compare_over_seeds(_pass_at_k(of_a, shared, name, k), _pass_at_k(of_b, shared, name, k)) for k in ks}
 
 
 def _pairs(arms: Sequence[str]) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..paper import ARXIV_ID, TITLE
 from ..rundir import write_text_atomic
 from .job import Outcome
 from .rephrase_settings import RephraseSettings
@@ -100,8 +101,7 @@ def dataset_card(outcome: Outcome, settings: RephraseSettings, questions: str) -
         "",
         *_spent_lines(outcome),
         "",
-        "The method that these are for: Transformation-Augmented GRPO for Enhancing Exploration in Reasoning of Large "
-        "Language Models, arXiv 2601.22478. Cite the original questions as their authors ask.",
+        f"The method that these are for: {TITLE}, arXiv {ARXIV_ID}. Cite the original questions as their authors ask.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -12,7 +12,6 @@ Everything else here is the ablations' few lines and checks. ``_generate_and_sco
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..group import drop_off_prompt_negatives, phrasing_of_slot
+from ..paper import ARXIV_ID, BIBTEX, TITLE
 from .adaptive import AdaptivePhrasingsGRPOTrainer
 from .checks import check_question, check_tokenised_prompt, check_train_dataset
 from .config import TAGRPOConfig
@@ -37,7 +37,8 @@ class TAGRPOTrainer(AdaptivePhrasingsGRPOTrainer):
     ``rephrasings``: a list of prompts of the same type as ``prompt`` (text, or messages) with the same answer. A row
     with M < N rephrasings has its blocks of G dealt round its M + 1 phrasings; of more than N the first N are used.
     Reward functions receive two more columns: ``phrasing_index`` (0 is the original) and ``sampled_prompt``.
-    ``evaluate()`` samples the original question only. With ``num_rephrasings=0`` this is stock GRPO.
+    ``evaluate()`` samples the original question only. With ``num_rephrasings=0`` this is stock GRPO, bit by
+    bit if ``compact_passes`` is off.
 
     ``on_rollouts``, if set, is called after each training generation with this trainer, when its ``_logs`` hold the
     whole generation batch.
@@ -48,17 +49,7 @@ class TAGRPOTrainer(AdaptivePhrasingsGRPOTrainer):
 
     _tag_names = ["trl", "ta-grpo"]  # noqa: RUF012 - TRL's own form
     _name = "TA-GRPO"
-    _paper = {  # noqa: RUF012
-        "title": "Transformation-Augmented GRPO for Enhancing Exploration in Reasoning of Large Language Models",
-        "id": "2601.22478",
-        "citation": textwrap.dedent("""\
-            @misc{tagrpo2026,
-                title        = {{Transformation-Augmented GRPO for Enhancing Exploration in Reasoning of Large
-                                Language Models}},
-                year         = 2026,
-                eprint       = {arXiv:2601.22478},
-            }"""),
-    }
+    _paper = {"title": TITLE, "id": ARXIV_ID, "citation": BIBTEX}  # noqa: RUF012
 
     # TRL types these more widely than they are here.
     args: TAGRPOConfig  # pyright: ignore[reportIncompatibleVariableOverride]
