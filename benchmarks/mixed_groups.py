@@ -13,18 +13,10 @@ from __future__ import annotations
 import argparse
 import random
 import tempfile
-from pathlib import Path
 from typing import Any
 
-import torch
-from datasets import Dataset
-from step_profile import training_rows
-from transformers import PrinterCallback
+from embedded_training import flags, make_trainer
 
-from ta_grpo.models import load_model, resolve_model
-from ta_grpo.rundir import read_jsonl
-from ta_grpo.trl import TAGRPOConfig, TAGRPOTrainer
-from ta_grpo.trl.records import RunRecords
 from ta_grpo.verifier import accuracy_reward
 
 NUM_REPHRASINGS, GENERATIONS_PER_PHRASING = 3, 8
@@ -40,12 +32,13 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def steps_of(way: dict[str, Any], options: argparse.Namespace) -> list[tuple[float, float]]:
     """Completions sampled, and mixed groups trained on, of each step."""
-    model, tokenizer = load_model(resolve_model(options.model))
     questions = options.questions_per_step
     with tempfile.TemporaryDirectory() as folder:
-        args = TAGRPOConfig(
+        trainer = make_trainer(
+            options.model,
+            accuracy_reward,
+            folder,
             **{"num_rephrasings": NUM_REPHRASINGS} | way,
-            output_dir=folder,
             num_generations=GROUP,
             per_device_train_batch_size=GROUP,
             gradient_accumulation_steps=questions,
@@ -53,26 +46,22 @@ def steps_of(way: dict[str, Any], options: argparse.Namespace) -> list[tuple[flo
             max_steps=options.steps,
             learning_rate=0.0,
             seed=options.seed,
-            bf16=torch.cuda.is_available(),
-            gradient_checkpointing=False,
-            save_strategy="no",
-            logging_steps=1,
-            disable_tqdm=True,
-            report_to="none",
         )
-        rows = training_rows(tokenizer)
-        trainer = TAGRPOTrainer(model, accuracy_reward, args, Dataset.from_list(rows), processing_class=tokenizer)
-        trainer.remove_callback(PrinterCallback)
-        RunRecords(Path(folder), trainer)
         trainer.train()
-        lines = read_jsonl(Path(folder) / "metrics.jsonl")
-    steps = []
-    for line in lines:
-        sampled = line.get("dynamic_sampling/sampled", 1.0) * questions * GROUP
-        trained = line.get("adaptive_rephrasings/questions", 1.0) * questions
-        mixed = 1 - line["dynamic_sampling/unfilled"] if "dynamic_sampling/unfilled" in line else None
-        steps.append((sampled, trained * (line["questions/joint/mixed"] if mixed is None else mixed)))
-    return steps
+    return [
+        (
+            line.get("dynamic_sampling/sampled", 1.0) * questions * GROUP,
+            _share_mixed(line) * line.get("adaptive_rephrasings/questions", 1.0) * questions,
+        )
+        for line in trainer.state.log_history
+        if "loss" in line
+    ]
+
+
+def _share_mixed(line: dict[str, float]) -> float:
+    """Of the groups that are trained on; ``questions/joint/mixed`` is of all that were sampled."""
+    unfilled = line.get("dynamic_sampling/unfilled")
+    return line["questions/joint/mixed"] if unfilled is None else 1 - unfilled
 
 
 def ratio(steps: list[tuple[float, float]]) -> float:
@@ -86,11 +75,7 @@ def interval(steps: list[tuple[float, float]], resamples: int = 10_000) -> tuple
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--questions-per-step", type=int, default=8)
-    parser.add_argument("--max-completion-length", type=int, default=48)
+    parser = flags(__doc__, steps=20)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     print("| sampling | responses a mixed group | mixed groups a step | responses a step |")

@@ -23,12 +23,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from datasets import Dataset
-from transformers import PrinterCallback, TrainerCallback
+from embedded_training import flags, make_trainer
+from transformers import TrainerCallback
 
-from ta_grpo.models import load_model, resolve_model
-from ta_grpo.tiny import questions
-from ta_grpo.trl import TAGRPOConfig, TAGRPOTrainer
+from ta_grpo.trl import TAGRPOTrainer
 from ta_grpo.verifier import accuracy_reward
 
 NUM_REPHRASINGS, GENERATIONS_PER_PHRASING = 3, 8
@@ -93,25 +91,12 @@ class Steps(TrainerCallback):
         self.tokens.append(Counter(self.clock.tokens))
 
 
-def training_rows(tokenizer: Any) -> list[dict[str, Any]]:
-    """The embedded world's training questions, as messages where the model has a chat template."""
-    chat = tokenizer.chat_template is not None
-
-    def prompt(text: str) -> Any:
-        return [{"role": "user", "content": text}] if chat else text
-
-    return [
-        {"prompt": prompt(q.question), "rephrasings": [prompt(r) for r in q.rephrasings], "answer": q.answer}
-        for q in questions("train")
-    ]
-
-
-def make_trainer(name: str, options: argparse.Namespace, updates: int, beta: float, folder: str) -> TAGRPOTrainer:
-    source = resolve_model(name)
-    model, tokenizer = load_model(source)
+def profiled_trainer(name: str, options: argparse.Namespace, updates: int, beta: float, folder: str) -> TAGRPOTrainer:
     group = (NUM_REPHRASINGS + 1) * GENERATIONS_PER_PHRASING
-    args = TAGRPOConfig(
-        output_dir=folder,
+    return make_trainer(
+        name,
+        accuracy_reward,
+        folder,
         num_rephrasings=NUM_REPHRASINGS,
         num_generations=group,
         per_device_train_batch_size=group,
@@ -121,17 +106,7 @@ def make_trainer(name: str, options: argparse.Namespace, updates: int, beta: flo
         max_completion_length=options.max_completion_length,
         max_steps=(WARM_UP + options.steps) * updates,
         learning_rate=1e-6,
-        bf16=torch.cuda.is_available(),
-        gradient_checkpointing=False,
-        save_strategy="no",
-        logging_steps=1,
-        disable_tqdm=True,
-        report_to="none",
     )
-    rows = Dataset.from_list(training_rows(tokenizer))
-    trainer = TAGRPOTrainer(model, accuracy_reward, args, rows, processing_class=tokenizer)
-    trainer.remove_callback(PrinterCallback)
-    return trainer
 
 
 def instrument(trainer: TAGRPOTrainer, clock: PhaseClock) -> None:
@@ -184,7 +159,7 @@ def matmul_peak(device: torch.device, size: int = 2048, repeats: int = 8) -> flo
 def profile(name: str, options: argparse.Namespace, updates: int, beta: float) -> list[str]:
     """The cells of one row: seconds a generation, the phases' shares, tokens a second, share of the matmul peak."""
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(name, options, updates, beta, folder)
+        trainer = profiled_trainer(name, options, updates, beta, folder)
         clock = PhaseClock()
         steps = Steps(clock)
         instrument(trainer, clock)
@@ -213,11 +188,7 @@ def profile(name: str, options: argparse.Namespace, updates: int, beta: float) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny")
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--questions-per-step", type=int, default=8)
-    parser.add_argument("--max-completion-length", type=int, default=48)
+    parser = flags(__doc__, steps=12)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

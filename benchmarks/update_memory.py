@@ -1,9 +1,8 @@
 """Whether the memory of an update grows with the group: it must not, at a fixed micro-batch.
 
 TAGRPOTrainer (N = 3) on the embedded policy, one question a step, groups of 8 to 256 completions, micro-batches of
-``--micro-batch`` rows. On a CPU: the bytes that autograd keeps for the backward pass, each storage once, in the largest
-pass of a step. On a GPU: the most memory that a forward and backward pass allocates.
-Completions all have the longest length, so that only the group differs.
+``--micro-batch`` rows: the bytes that autograd keeps for the backward pass, each storage once and the weights left out,
+in the largest pass. Completions all have the longest length, so that only the group differs.
 
     python benchmarks/update_memory.py [--micro-batch 8] [--steps 2]
 """
@@ -15,12 +14,7 @@ import tempfile
 from typing import Any
 
 import torch
-from datasets import Dataset
-from step_profile import training_rows
-from transformers import PrinterCallback
-
-from ta_grpo.tiny import load_policy
-from ta_grpo.trl import TAGRPOConfig, TAGRPOTrainer
+from embedded_training import make_trainer
 
 LENGTH = 48
 
@@ -29,36 +23,29 @@ def never_alike(completions: list[Any], **columns: Any) -> list[float]:
     return [float(i % 2) for i in range(len(completions))]
 
 
-def measured(group: int, options: argparse.Namespace) -> int:
-    """Bytes of the largest pass, or of a GPU's peak, over the steps of a run."""
-    model, tokenizer = load_policy()
+def largest_pass(group: int, micro_batch: int, steps: int) -> int:
+    """Bytes."""
     with tempfile.TemporaryDirectory() as folder:
-        args = TAGRPOConfig(
-            output_dir=folder,
+        trainer = make_trainer(
+            "tiny",
+            never_alike,
+            folder,
+            limit=steps,
             num_generations=group,
-            per_device_train_batch_size=options.micro_batch,
-            gradient_accumulation_steps=group // options.micro_batch,
+            per_device_train_batch_size=micro_batch,
+            gradient_accumulation_steps=group // micro_batch,
             max_completion_length=LENGTH,
             generation_kwargs={"min_new_tokens": LENGTH},
-            max_steps=options.steps,
-            bf16=torch.cuda.is_available(),
-            gradient_checkpointing=False,
+            max_steps=steps,
             shuffle_dataset=False,
-            save_strategy="no",
-            logging_strategy="no",
-            disable_tqdm=True,
-            report_to="none",
         )
-        rows = training_rows(tokenizer)[: options.steps]
-        trainer = TAGRPOTrainer(model, never_alike, args, Dataset.from_list(rows), processing_class=tokenizer)
-        trainer.remove_callback(PrinterCallback)
-        peak = gpu_peak(trainer) if torch.cuda.is_available() else kept_bytes(trainer)
+        passes = kept_bytes(trainer)
         trainer.train()
-    return max(peak)
+    return max(passes)
 
 
 def kept_bytes(trainer: Any) -> list[int]:
-    """Filled, pass by pass, with the bytes kept for the backward pass, without the weights."""
+    """Filled, pass by pass, while the trainer trains."""
     loss, passes = trainer._compute_loss, []
     weights = {p.untyped_storage().data_ptr() for p in trainer.model.parameters()}
 
@@ -80,35 +67,16 @@ def kept_bytes(trainer: Any) -> list[int]:
     return passes
 
 
-def gpu_peak(trainer: Any) -> list[int]:
-    """Filled, pass by pass, with the most memory that its forward and backward took."""
-    step, passes = trainer.training_step, []
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        result = step(*args, **kwargs)
-        if trainer._step % trainer.args.gradient_accumulation_steps != 1:  # the first pass of a step also generates
-            passes.append(torch.cuda.max_memory_allocated() - before)
-        return result
-
-    trainer.training_step = counted
-    return passes
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--micro-batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=2)
     options = parser.parse_args()
     torch.manual_seed(0)
-    print("| completions of a group | MB of an update | over the smallest |")
-    print("|---|---|---|")
-    smallest = None
+    print("| completions of a group | MB of an update |")
+    print("|---|---|")
     for group in (8, 16, 32, 64, 128, 256):
-        size = measured(group, options)
-        smallest = smallest or size
-        print(f"| {group} | {size / 2**20:.1f} | {size / smallest:.3f} |", flush=True)
+        print(f"| {group} | {largest_pass(group, options.micro_batch, options.steps) / 2**20:.1f} |", flush=True)
 
 
 if __name__ == "__main__":
