@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
+
 from ta_grpo.controls.experiment import ExperimentSettings
 from ta_grpo.rundir import append_metrics, rollouts_file, write_json_atomic, write_parquet_atomic
 
@@ -154,3 +156,9 @@ def write_results(path: Path, arms: list[str], seeds: int, sets: tuple[str, ...]
             }
             write_json_atomic(settings.result_file(arm, seed), result)
     return path
+
+
+def rows_of(run: Path) -> list[dict[str, Any]]:
+    return [
+        row for path in sorted((run / "rollouts").iterdir()) for row in pyarrow.parquet.read_table(path).to_pylist()
+    ]

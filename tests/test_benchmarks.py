@@ -1,173 +1,17 @@
-import csv
-import json
 import logging
 import os
 import subprocess
 import sys
-from collections import Counter
 from importlib import metadata
 
 import datasets
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import chisquare
 
+from published_rows import PUBLISHED, refusal, rows_of, write_jsonl
 from ta_grpo.benchmarks import BENCHMARKS, PAPER_BENCHMARKS, benchmark_names, load_benchmark
-from ta_grpo.benchmarks.shapes import competition_integer, option_order, without_dollars, without_thousands_commas
 from ta_grpo.errors import UserError
 from ta_grpo.questions import DEFAULT_PROMPT_TEMPLATE, load_questions, save_questions
 from ta_grpo.verifier import verify
-
-# Rows as each set publishes them, with contents of our own, and what becomes of them: (id, question, answer, extra).
-PUBLISHED = {
-    "math": (
-        {
-            "problem": "What is $1+2$?",
-            "solution": "First $\\boxed{9}$ is wrong. So it is $\\boxed{\\frac{6}{2}}$.",
-            "level": "Level 1",
-            "type": "Algebra",
-        },
-        (
-            "math/test/1",
-            "What is $1+2$?",
-            "\\frac{6}{2}",
-            {
-                "level": "Level 1",
-                "type": "Algebra",
-                "solution": "First $\\boxed{9}$ is wrong. So it is $\\boxed{\\frac{6}{2}}$.",
-            },
-        ),
-    ),
-    "math500": (
-        {
-            "problem": "Halve $3$.",
-            "solution": "It is $\\boxed{1.5}$.",
-            "answer": " 1.5",
-            "subject": "Prealgebra",
-            "level": 1,
-            "unique_id": "test/prealgebra/0.json",
-        },
-        (
-            "math500/test/prealgebra/0.json",
-            "Halve $3$.",
-            "1.5",
-            {"solution": "It is $\\boxed{1.5}$.", "subject": "Prealgebra", "level": 1},
-        ),
-    ),
-    "gsm8k": (
-        {"question": "Ten pens at $108 each?", "answer": "Ten times 108 is <<10*108=1080>>1080.\n#### 1,080"},
-        (
-            "gsm8k/test/1",
-            "Ten pens at $108 each?",
-            "1080",
-            {"solution": "Ten times 108 is <<10*108=1080>>1080.\n#### 1,080"},
-        ),
-    ),
-    "amc": (
-        {"id": 0, "problem": "Three cubed?", "answer": 27.0, "url": "https://example.org/0"},
-        ("amc/1", "Three cubed?", "27", {"file_id": 0, "url": "https://example.org/0"}),
-    ),
-    "olympiadbench": (
-        {
-            "id": 17,
-            "question": "Solve $x^2=1$.",
-            "solution": ["Two roots."],
-            "final_answer": ["$1$,$-1$"],
-            "is_multiple_answer": True,
-            "unit": "km",
-            "answer_type": "Numerical",
-            "error": "1e-1",
-            "context": None,
-            "subfield": "Algebra",
-        },
-        (
-            "olympiadbench/17",
-            "Solve $x^2=1$.",
-            "1, -1",
-            {
-                "solution": ["Two roots."],
-                "is_multiple_answer": True,
-                "unit": "km",
-                "answer_type": "Numerical",
-                "error": "1e-1",
-                "subfield": "Algebra",
-            },
-        ),
-    ),
-    "aime24": (
-        {"id": 60, "problem": "Five squared?", "solution": "25.", "answer": "025", "url": "u", "year": "2024"},
-        ("aime24/60", "Five squared?", "25", {"solution": "25.", "url": "u", "year": "2024"}),
-    ),
-    "aime25": (
-        {"problem": "How many degrees are in a turn?", "answer": "360^\\circ"},
-        ("aime25/1", "How many degrees are in a turn?", "360", {}),
-    ),
-    "minerva": (
-        {"problem": "How fast is light?", "solution": "\\boxed{3.0e8} m/s", "type": "Physics", "idx": 0},
-        (
-            "minerva/1",
-            "How fast is light?",
-            "3.0e8",
-            {"solution": "\\boxed{3.0e8} m/s", "type": "Physics", "idx": 0},
-        ),
-    ),
-}
-
-
-def gpqa_row(number=0, **changes):
-    return {
-        "Record ID": f"rec{number}",
-        "Question": f"Which of these is number {number}?\n",
-        "Correct Answer": "right\n",
-        "Incorrect Answer 1": "wrong one",
-        "Incorrect Answer 2": "wrong two",
-        "Incorrect Answer 3": "wrong three",
-        "Subdomain": "Counting",
-    } | changes
-
-
-def rows_of(name, count):
-    """As many rows as wanted, each with an id of its own where the set has one."""
-    if name == "gpqa":
-        return [gpqa_row(number) for number in range(count)]
-    row, _ = PUBLISHED[name]
-    id_column = BENCHMARKS[name].columns.get("id")
-    return [row] + [row | ({id_column: type(row[id_column])(1000 + n)} if id_column else {}) for n in range(1, count)]
-
-
-class FakeHub:
-    """Stands in for ``datasets.load_dataset``: records how it is called, gives rows or raises."""
-
-    def __init__(self):
-        self.calls = []
-        self.rows = []
-        self.error = None
-
-    def __call__(self, *args, **kwargs):
-        self.calls.append((args, kwargs))
-        if self.error:
-            raise self.error
-        return datasets.Dataset.from_list(self.rows)
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    fake = FakeHub()
-    monkeypatch.setattr(datasets, "load_dataset", fake)
-    return fake
-
-
-def write_jsonl(path, *rows):
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), "utf-8")
-    return path
-
-
-def refusal(spec, revision=None):
-    with pytest.raises(UserError) as caught:
-        load_benchmark(spec, revision)
-    return str(caught.value)
-
 
 # Names
 
@@ -332,68 +176,6 @@ def test_without_datasets_names_the_command(monkeypatch):
     assert "run: pip install datasets; or use a file of the set: aime24=FILE.jsonl" in refusal("aime24")
 
 
-# GPQA
-
-
-def test_gpqa_puts_the_options_into_the_question(hub):
-    hub.rows = rows_of("gpqa", 198)
-    questions = load_benchmark("gpqa")
-    for number, question in enumerate(questions):
-        stem, options = question.question.split("\n\n")
-        assert stem == f"Which of these is number {number}?"
-        assert [line[:4] for line in options.split("\n")] == ["(A) ", "(B) ", "(C) ", "(D) "]
-        assert {line[4:] for line in options.split("\n")} == {"right", "wrong one", "wrong two", "wrong three"}
-        assert f"({question.answer}) right" in options.split("\n")
-        assert (question.id, dict(question.extra)) == (f"gpqa/rec{number}", {"Subdomain": "Counting"})
-    assert verify(f"The right one is \\boxed{{{questions[0].answer}}}.", questions[0].answer).correct
-    assert "letter" in questions.prompt_template
-
-
-def test_gpqa_order_depends_on_the_id_alone(tmp_path):
-    rows = [gpqa_row(number) for number in range(20)]
-    forwards = load_benchmark(f"gpqa={write_jsonl(tmp_path / 'a.jsonl', *rows)}")
-    backwards = load_benchmark(f"gpqa={write_jsonl(tmp_path / 'b.jsonl', *reversed(rows))}")
-    assert {q.id: q.question for q in forwards} == {q.id: q.question for q in backwards}
-    assert len({question.answer for question in forwards}) == 4
-
-
-def test_gpqa_order_stays_as_it_is():
-    # Published results rest on these: a change of the order must be a decision.
-    assert [option_order(f"gpqa/rec{number}") for number in range(3)] == [[2, 0, 1, 3], [2, 1, 0, 3], [1, 0, 2, 3]]
-
-
-def test_gpqa_order_is_uniform_over_ids():
-    orders = Counter(tuple(option_order(f"question {number}")) for number in range(24_000))
-    assert len(orders) == 24
-    assert chisquare(list(orders.values())).pvalue > 0.001
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"Incorrect Answer 2": None}, "Incorrect Answer 2: must be text; it is missing"),
-        ({"Incorrect Answer 3": " \n"}, "Incorrect Answer 3: is empty"),
-        ({"Correct Answer": ["a"]}, "Correct Answer: must be text; got a list"),
-        ({"Question": None}, "Question: must be text; it is missing"),
-    ],
-)
-def test_gpqa_refuses_incomplete_rows(tmp_path, changes, told):
-    path = write_jsonl(tmp_path / "gpqa.jsonl", gpqa_row(0), gpqa_row(1, **changes))
-    assert f"{path}: 1 problem\n  line 2: {told}" in refusal(f"gpqa={path}")
-
-
-def test_gpqa_reads_the_published_csv(tmp_path):
-    path = tmp_path / "gpqa_diamond.csv"
-    row = gpqa_row(0, **{"Correct Answer": "5", "Incorrect Answer 1": "5 m, 6 m"})
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, row)
-        writer.writeheader()
-        writer.writerow(row)
-    question = load_benchmark(f"gpqa={path}")[0]
-    assert f"({question.answer}) 5\n" in f"{question.question}\n"
-    assert ") 5 m, 6 m\n" in f"{question.question}\n"
-
-
 # Files
 
 
@@ -534,37 +316,3 @@ def test_loads_the_embedded_set():
 )
 def test_wrong_requests_are_refused_by_their_fix(spec, revision, told):
     assert told in refusal(spec, revision)
-
-
-# Answers
-
-
-@pytest.mark.parametrize(
-    ("clean", "answer", "plain"),
-    [
-        (competition_integer, "025", "25"),
-        (competition_integer, "000", "0"),
-        (competition_integer, "100", "100"),
-        (competition_integer, "27.0", "27"),
-        (competition_integer, "336^{\\circ}", "336"),
-        (competition_integer, " -3.5 ", "-3.5"),
-        (competition_integer, "27.5", "27.5"),
-        (without_thousands_commas, "1,234,567.5", "1234567.5"),
-        (without_thousands_commas, "-1,080", "-1080"),
-        (without_thousands_commas, "1,2", "1,2"),
-        (without_thousands_commas, "12", "12"),
-        (without_dollars, "$\\frac{1}{2 n+2}$", "\\frac{1}{2 n+2}"),
-        (without_dollars, "$2n$.", "2n"),
-        (without_dollars, "$8$, $4$", "8, 4"),
-        (without_dollars, "1,3,5", "1,3,5"),
-        (without_dollars, "$a$, where $b$ is odd", "$a$, where $b$ is odd"),
-        (without_dollars, "$221,$8$", "$221,$8$"),
-    ],
-)
-def test_answers_in_a_plain_form(clean, answer, plain):
-    assert clean(answer) == plain
-
-
-@given(st.text("0123456789.,$- ^{}\\circ"), st.sampled_from([b.clean for b in BENCHMARKS.values()]))
-def test_a_plain_form_stays(answer, clean):
-    assert clean(clean(answer)) == clean(answer)
