@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from scripted_endpoint import scripted_endpoint
+from ta_grpo.cli import main
 from ta_grpo.questions import load_questions
+from ta_grpo.rundir import read_jsonl
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -77,3 +79,13 @@ def test_words_in_order_are_rewarded_by_their_pairs():
     answer = ["amber, basket, candle"] * 4
     texts = ["amber, basket, candle", "basket, amber, candle", "no idea", [{"content": "Amber. Candle."}]]
     assert in_order(texts, answer) == [1.0, pytest.approx(2 / 3), 0.0, pytest.approx(1 / 3)]
+
+
+def test_a_reward_of_ones_own_trains_by_its_recipe(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(EXAMPLES)
+    flags = {"--model": "tiny", "--output-dir": tmp_path / "run", "--max-steps": 1, "--num-generations": 8}
+    small = {"--questions-per-step": 2, "--per-device-train-batch-size": 8, "--max-completion-length": 8}
+    words = [str(word) for flag in (flags | small).items() for word in flag]
+    assert main(["train", "--config", str(ROOT / "recipes" / "word_order.yaml"), *words]) == 0, capsys.readouterr().err
+    (line,) = read_jsonl(tmp_path / "run" / "metrics.jsonl")
+    assert "rewards/in_order/mean" in line

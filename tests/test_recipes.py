@@ -105,6 +105,13 @@ def test_trl_and_verl_are_asked_for_the_same_training(tmp_path, model):
     assert with_verl["warmup_steps"] == round(0.1 * 2 * (7498 // 36))
 
 
+@pytest.mark.parametrize("kind", ["trl", "verl"])
+def test_all_models_are_trained_alike(kind):
+    recipes = [read_settings_file(RECIPES / model / f"{kind}.yaml") for model in MODELS]
+    assert [recipe.pop("model") for recipe in recipes] == list(MODELS.values())
+    assert all(recipe == recipes[0] for recipe in recipes)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_the_experiments_give_every_arm_the_same_responses(capsys, tmp_path, math_questions, model):
     words = ["--questions", math_questions, "--output-dir", str(tmp_path / "out"), "--dry-run", "--seeds", "0"]

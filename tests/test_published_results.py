@@ -1,0 +1,57 @@
+"""The figures of docs/results are those of the results that lie beside them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ta_grpo.controls.results import Comparison, compare_arms
+from ta_grpo.report.reading import read_source
+
+PLACE = Path(__file__).parent.parent / "docs" / "results" / "tiny_controls"
+SETS = ("tiny_test", "tiny_test_phrasings", "tiny_ood")
+KS = (1, 32)
+
+
+@pytest.fixture(scope="module")
+def compared() -> Comparison:
+    source = read_source([PLACE])
+    assert source.experiment is not None
+    return compare_arms(source.experiment, source.results)
+
+
+def rows_of(page: str, beginning: str) -> list[list[str]]:
+    rows = re.findall(rf"^\| ({beginning}[^\n]*) \|$", page, re.MULTILINE)
+    return [[cell.replace("*", "").strip() for cell in row.split(" | ")] for row in rows]
+
+
+def signed(value: float) -> str:
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def test_the_tables_are_what_compare_says_of_the_results(compared):
+    page = (PLACE / "README.md").read_text(encoding="utf-8")
+    assert all(seeds == list(range(8)) for seeds in compared.seeds.values())
+    assert all(compared.matched.values())
+    for arm in compared.seeds:
+        told = rows_of(page, f"`{arm}` \\| ")[0][1:]
+        means = [compared.pass_at_k[name][arm][k] for name in SETS for k in KS]
+        assert told == [f"{100 * i.mean:.1f} [{100 * i.low:.1f}, {100 * i.high:.1f}]" for i in means], arm
+    for a, b in compared.differences[SETS[0]]:
+        told = rows_of(page, f"`{a}` − `{b}` \\| ")[0][2:]
+        gaps = [compared.differences[name][a, b][k] for name in SETS for k in KS]
+        assert told == [
+            f"{signed(g.difference)} [{signed(g.low)}, {signed(g.high)}] p {g.p_value:.2g}" for g in gaps
+        ], (a, b)
+        bold = re.findall(r"\*\*", next(line for line in page.splitlines() if line.startswith(f"| `{a}` − `{b}`")))
+        telling = [gap for gap in gaps if gap.low * gap.high > 0 and gap.p_value <= 0.05]
+        assert len(bold) == 2 * len(telling), (a, b)
+
+
+def test_what_chance_alone_would_leave_is_told(compared):
+    page = (PLACE / "README.md").read_text(encoding="utf-8")
+    gaps = [gap for pairs in compared.differences.values() for by_k in pairs.values() for gap in by_k.values()]
+    decided = sum(gap.low > 0 or gap.high < 0 for gap in gaps)
+    assert f"- {len(gaps)} intervals: about {0.05 * len(gaps):.1f} leave 0 out by chance alone; {decided} do." in page
