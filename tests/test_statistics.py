@@ -10,6 +10,8 @@ from ta_grpo.errors import UserError
 from ta_grpo.statistics import (
     Interval,
     bootstrap_interval,
+    compare_over_seeds,
+    interval_over_seeds,
     mean_of_means,
     paired_comparison,
     pass_at_k,
@@ -42,7 +44,7 @@ def test_pass_at_k_agrees_with_binomials_in_exact_arithmetic(ncks):
 def test_pass_at_k_properties(ncks):
     n, c, k = ncks
     value = pass_at_k(n, c, k)
-    assert isinstance(value, float)
+    assert type(value) is float
     assert 0 <= value <= 1
     assert pass_at_k(n, 0, k) == 0
     assert pass_at_k(n, n, k) == 1
@@ -137,6 +139,90 @@ def by_flipping_signs(differences):
     return np.mean(np.array(means) >= abs(np.mean(differences)) - 1e-12)
 
 
+def by_enumeration_of_resamples(values_SQ):
+    """The means of all resamples of a crossed design, which are equally likely."""
+    seeds, problems = np.shape(values_SQ)
+    rows = list(itertools.product(range(seeds), repeat=seeds))
+    columns = list(itertools.product(range(problems), repeat=problems))
+    return np.array([np.mean(np.array(values_SQ)[np.ix_(row, column)]) for row in rows for column in columns])
+
+
+def share_at_or_below(means, value):
+    return np.mean(means <= value + 1e-9)
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (4, 1), (2, 3), (3, 4)])
+@pytest.mark.parametrize("confidence", [0.95, 0.5])
+def test_interval_over_seeds_has_the_quantiles_of_all_resamples(shape, confidence):
+    values_SQ = np.random.default_rng(4).random(shape)
+    interval = interval_over_seeds(values_SQ, confidence, resamples=4000)
+    assert interval.mean == pytest.approx(values_SQ.mean())
+    assert interval.confidence == confidence
+    means = by_enumeration_of_resamples(values_SQ)
+    for bound, share in ((interval.low, (1 - confidence) / 2), (interval.high, (1 + confidence) / 2)):
+        # the share jumps at each of the possible means
+        assert share_at_or_below(means, bound) >= share - 0.03
+        assert share_at_or_below(means, bound - 2e-9) <= share + 0.03
+    assert interval.low < interval.mean < interval.high
+
+
+def test_interval_over_seeds_resamples_seeds_and_problems_as_often_as_asked():
+    # seeds that agree leave the problems' variance alone, and the other way round
+    by_problem = np.tile(np.random.default_rng(0).random(200), (5, 1))
+    by_seed = np.random.default_rng(1).random((40, 1)) + np.zeros((1, 50))
+    for values_SQ, values in ((by_problem, by_problem[0]), (by_seed, by_seed[:, 0])):
+        interval = interval_over_seeds(values_SQ, resamples=4000)
+        assert interval.high - interval.low == pytest.approx(2 * 1.96 * values.std() / len(values) ** 0.5, rel=0.06)
+    single = interval_over_seeds(by_problem, resamples=1)
+    assert single.low == single.high
+    first, second = (interval_over_seeds(by_problem, resamples=1300, seed=seed) for seed in (0, 1))
+    assert first != second
+    assert first == interval_over_seeds(by_problem, resamples=1300) == interval_over_seeds(by_problem, 0.95, 1300, 0)
+    assert 0 <= first.low <= first.high <= 1
+
+
+def test_one_value_leaves_no_interval_over_seeds():
+    interval = interval_over_seeds([[0.25]], confidence=0.9)
+    assert (interval.mean, interval.confidence) == (0.25, 0.9)
+    assert math.isnan(interval.low)
+    assert math.isnan(interval.high)
+
+
+@pytest.mark.parametrize("values", [[0.5, 1.0], [[[0.5]]], [[]], [[0.5, math.nan]], [[math.inf]]])
+def test_what_is_no_matrix_of_numbers_is_refused(values):
+    with pytest.raises(ValueError, match="finite values of seeds x problems; got shape"):
+        interval_over_seeds(values)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 99))
+def test_comparison_over_seeds_flips_seeds(seeds, problems, seed):
+    rng = np.random.default_rng(seed)
+    a_SQ, b_SQ = rng.integers(0, 5, (2, seeds, problems)) / 4
+    compared = compare_over_seeds(a_SQ, b_SQ, resamples=99)
+    assert compared.difference == pytest.approx(a_SQ.mean() - b_SQ.mean())
+    assert compared.p_value == pytest.approx(by_flipping_signs((a_SQ - b_SQ).mean(axis=1)))
+    assert compared.p_value >= compared.lowest_p == 2 / 2**seeds
+    assert (compared.seeds, compared.problems) == (seeds, problems)
+    interval = interval_over_seeds(a_SQ - b_SQ, resamples=99)
+    np.testing.assert_equal((compared.low, compared.high), (interval.low, interval.high))
+
+
+def test_comparison_over_seeds_is_that_of_its_seed_confidence_and_resamples():
+    a_SQ, b_SQ = np.random.default_rng(3).random((2, 14, 6))
+    compared = compare_over_seeds(a_SQ, b_SQ, confidence=0.6, resamples=299, seed=5)
+    assert compared == compare_over_seeds(a_SQ, b_SQ, confidence=0.6, resamples=299, seed=5)
+    interval = interval_over_seeds(a_SQ - b_SQ, confidence=0.6, resamples=299, seed=5)
+    assert (compared.low, compared.high) == (interval.low, interval.high)
+    others = [compare_over_seeds(a_SQ, b_SQ, resamples=299, seed=seed) for seed in range(8)]
+    assert len({other.p_value for other in others}) > 1
+    assert len({other.low for other in others}) > 1
+    assert compare_over_seeds(a_SQ, b_SQ, resamples=299) == others[0]
+    assert compare_over_seeds(a_SQ.tolist(), b_SQ.tolist(), resamples=299) == others[0]
+    with pytest.raises(ValueError, match=r"same seeds and problems; got \(14, 6\) and \(14, 5\)"):
+        compare_over_seeds(a_SQ, b_SQ[:, :5])
+
+
 def test_mean_of_sets_weighs_them_equally_and_resamples_within_them():
     rng = np.random.default_rng(0)
     small, large = rng.random(20), rng.random(500)
@@ -151,6 +237,18 @@ def test_mean_of_sets_weighs_them_equally_and_resamples_within_them():
     assert np.isnan(alone.low)
     with pytest.raises(ValueError, match="no sets"):
         mean_of_means([])
+
+
+def test_mean_of_sets_is_that_of_its_seed_confidence_and_resamples():
+    sets = [np.random.default_rng(0).random(20), np.random.default_rng(1).random(30)]
+    others = [mean_of_means(sets, resamples=199, seed=seed) for seed in range(4)]
+    assert len({other.low for other in others}) == 4
+    assert mean_of_means(sets, resamples=199) == others[0]
+    narrow = mean_of_means(sets, 0.5)
+    assert (narrow.confidence, others[0].confidence) == (0.5, 0.95)
+    assert others[0].low < narrow.low < narrow.mean < narrow.high < others[0].high
+    single = mean_of_means(sets, resamples=1)
+    assert single.low == single.high
 
 
 @settings(max_examples=30)
@@ -185,6 +283,22 @@ def test_p_values_of_models_that_do_not_differ_are_spread_evenly():
 def test_p_value_is_exact_where_few_problems_differ():
     a, b = [0.5] * 100, [0.5] * 97 + [0.25] * 3
     assert paired_comparison(a, b, resamples=99).p_value == 2 / 8
+
+
+def test_a_comparison_is_that_of_its_seed_confidence_and_resamples():
+    rng = np.random.default_rng(2)
+    a, b = rng.random(40), rng.random(40)
+    compared = paired_comparison(a, b, confidence=0.8, resamples=299, seed=5)
+    assert compared == paired_comparison(a, b, confidence=0.8, resamples=299, seed=5)
+    assert compared.confidence == 0.8
+    interval = bootstrap_interval(a - b, confidence=0.8, resamples=299, seed=5)
+    assert (compared.low, compared.high) == (interval.low, interval.high)
+    others = [paired_comparison(a, b, resamples=299, seed=seed) for seed in range(8)]
+    assert len({other.p_value for other in others}) > 1
+    assert len({other.low for other in others}) > 1
+    assert paired_comparison(a, b, resamples=299) == others[0]
+    # of 299 random flips and the one that was observed
+    assert all(other.p_value * 300 == pytest.approx(round(other.p_value * 300)) for other in others)
 
 
 def test_degenerate_comparisons():

@@ -32,7 +32,9 @@ def phrasing_of_slot(slot: int, num_generations: int, num_phrasings: int, availa
     Raises:
         ValueError: if the group does not divide into P blocks, or a count is below 1.
     """
-    if num_phrasings < 1 or num_generations < 1 or num_generations % num_phrasings:
+    if num_phrasings < 1 or num_generations < 1:
+        raise ValueError(f"a group has at least 1 completion and 1 phrasing; got {num_generations} and {num_phrasings}")
+    if num_generations % num_phrasings:
         raise ValueError(
             f"a group of num_generations={num_generations} does not divide into {num_phrasings} phrasings; "
             f"use {' or '.join(map(str, nearest_group_sizes(num_generations, num_phrasings)))}"
@@ -141,7 +143,7 @@ def group_outcomes(rewards_QK: Tensor) -> GroupOutcomes:
     """Classify each group of rewards (Q, K) as all wrong, all right, mixed, or unscored."""
     uniform_Q = uniform_groups(rewards_QK)
     unscored_Q = torch.isnan(rewards_QK).all(dim=1)
-    right_Q = uniform_Q & (rewards_QK.nan_to_num(nan=-torch.inf).amax(dim=1) > 0)
+    right_Q = uniform_Q & (rewards_QK.nan_to_num().amax(dim=1) > 0)
     return GroupOutcomes(
         all_wrong_Q=uniform_Q & ~right_Q & ~unscored_Q,
         all_right_Q=right_Q,
