@@ -11,7 +11,10 @@ and of its update (forward and backward passes) alone.
 | uniform | N = 3, 60 % uniform | equal | update at most 0.5 |
 | lengths | N = 3, all mixed | 1 : 8 | update at most 0.8 |
 
-    python benchmarks/step_ratio.py [--scenario uniform] [--pairs 40]
+Lengths are up to ``--max-completion-length`` tokens. The longer completions are against the prompts, which are padded
+alike in both, the more of a pass is their own padding.
+
+    python benchmarks/step_ratio.py [--scenario uniform] [--pairs 40] [--max-completion-length 32]
 """
 
 from __future__ import annotations
@@ -32,21 +35,21 @@ from trl import GRPOConfig, GRPOTrainer
 from ta_grpo.tiny import load_policy, questions
 from ta_grpo.trl import TAGRPOConfig, TAGRPOTrainer
 
-QUESTIONS_PER_STEP, NUM_GENERATIONS, LENGTH = 5, 32, 32
+QUESTIONS_PER_STEP, NUM_GENERATIONS = 5, 32
 
 
 @dataclass(frozen=True)
 class Scenario:
     num_rephrasings: int
     uniform_questions: int = 0
-    shortest: int = LENGTH
+    longest_over_shortest: int = 1
 
 
 SCENARIOS = {
     "rephrasings": Scenario(3),
     "worst": Scenario(0),
     "uniform": Scenario(3, uniform_questions=3),
-    "lengths": Scenario(3, shortest=LENGTH // 8),
+    "lengths": Scenario(3, longest_over_shortest=8),
 }
 
 
@@ -87,7 +90,7 @@ def reward(completions: list[Any], **columns: Any) -> list[float]:
     return [1.0 if uniform else float(i % 2) for i, uniform in enumerate(columns["uniform"])]
 
 
-def make_trainer(ours: bool, scenario: Scenario, folder: str) -> Any:
+def make_trainer(ours: bool, scenario: Scenario, length: int, folder: str) -> Any:
     model, tokenizer = load_policy()
     rows = []
     for i, question in enumerate(questions("train")[:QUESTIONS_PER_STEP]):
@@ -99,8 +102,8 @@ def make_trainer(ours: bool, scenario: Scenario, folder: str) -> Any:
         "num_generations": NUM_GENERATIONS,
         "per_device_train_batch_size": NUM_GENERATIONS,
         "gradient_accumulation_steps": QUESTIONS_PER_STEP,
-        "max_completion_length": LENGTH,
-        "generation_kwargs": {"min_new_tokens": LENGTH},
+        "max_completion_length": length,
+        "generation_kwargs": {"min_new_tokens": length},
         "learning_rate": 0.0,
         "max_steps": 1_000_000,
         "bf16": False,
@@ -122,19 +125,19 @@ def make_trainer(ours: bool, scenario: Scenario, folder: str) -> Any:
         processing_class=tokenizer,
     )
     trainer.remove_callback(PrinterCallback)
-    cut_completions(trainer, scenario.shortest)
+    cut_completions(trainer, length // scenario.longest_over_shortest, length)
     return trainer
 
 
-def cut_completions(trainer: Any, shortest: int) -> None:
-    """End completions after lengths drawn evenly from ``shortest`` to LENGTH; all of them are generated in full."""
+def cut_completions(trainer: Any, shortest: int, longest: int) -> None:
+    """End completions after lengths drawn evenly between the two; all of them are generated in full."""
     generate, rng = trainer._generate_single_turn, random.Random(0)
 
     def cut(*args: Any) -> Any:
         ids, logps = generate(*args)
-        return [row[: rng.randint(shortest, LENGTH)] for row in ids], logps
+        return [row[: rng.randint(shortest, longest)] for row in ids], logps
 
-    if shortest < LENGTH:
+    if shortest < longest:
         trainer._generate_single_turn = cut
 
 
@@ -148,11 +151,11 @@ def next_step(trainer: Any, times: StepTimes) -> tuple[float, float]:
     return times.step[-1], times.update[-1]
 
 
-def compare(scenario: Scenario, pairs: int) -> tuple[list[float], list[float]]:
+def compare(scenario: Scenario, length: int, pairs: int) -> tuple[list[float], list[float]]:
     """The ratios of whole steps and of updates, one of each a pair."""
     rng = random.Random(0)
     with tempfile.TemporaryDirectory() as folder:
-        trainers = {ours: make_trainer(ours, scenario, folder) for ours in (True, False)}
+        trainers = {ours: make_trainer(ours, scenario, length, folder) for ours in (True, False)}
         times = {ours: StepTimes(trainer) for ours, trainer in trainers.items()}
         for ours, trainer in trainers.items():
             next_step(trainer, times[ours])  # caches warm
@@ -175,10 +178,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenario", choices=SCENARIOS, help="one alone")
     parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--max-completion-length", type=int, default=32)
     options = parser.parse_args()
     torch.set_num_threads(1)
     for name in [options.scenario] if options.scenario else SCENARIOS:
-        for what, ratios in zip(("step", "update"), compare(SCENARIOS[name], options.pairs), strict=True):
+        taken = compare(SCENARIOS[name], options.max_completion_length, options.pairs)
+        for what, ratios in zip(("step", "update"), taken, strict=True):
             low, high = interval_of_median(ratios)
             print(
                 f"{name}: {what} ratio, {options.pairs} alternating pairs: median {statistics.median(ratios):.3f}, "
