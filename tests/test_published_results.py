@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,18 @@ SETS = ("tiny_test", "tiny_test_phrasings", "tiny_ood")
 KS = (1, 32)
 
 
+EXPLORATORY = PLACE / "exploratory"
+
+
+def compare_of(*places: Path, without: Collection[str] = ()) -> Comparison:
+    source = read_source(places)
+    assert source.experiment is not None
+    return compare_arms(source.experiment, {arm: of for arm, of in source.results.items() if arm not in without})
+
+
 @pytest.fixture(scope="module")
 def compared() -> Comparison:
-    source = read_source([PLACE])
-    assert source.experiment is not None
-    return compare_arms(source.experiment, source.results)
+    return compare_of(PLACE)
 
 
 def rows_of(page: str, beginning: str) -> list[list[str]]:
@@ -31,23 +39,43 @@ def signed(value: float) -> str:
     return f"{100 * value:+.1f}".replace("-", "−")
 
 
+def holds_means(page: str, compared: Comparison, arm: str) -> None:
+    told = rows_of(page, f"`{arm}` \\| ")[0][1:]
+    means = [compared.pass_at_k[name][arm][k] for name in SETS for k in KS]
+    assert told == [f"{100 * i.mean:.1f} [{100 * i.low:.1f}, {100 * i.high:.1f}]" for i in means], arm
+
+
+def holds_differences(page: str, compared: Comparison, a: str, b: str) -> None:
+    told = rows_of(page, f"`{a}` − `{b}` \\| ")[0][2:]
+    gaps = [compared.differences[name][a, b][k] for name in SETS for k in KS]
+    assert told == [f"{signed(g.difference)} [{signed(g.low)}, {signed(g.high)}] p {g.p_value:.2g}" for g in gaps], (
+        a,
+        b,
+    )
+    bold = re.findall(r"\*\*", next(line for line in page.splitlines() if line.startswith(f"| `{a}` − `{b}`")))
+    telling = [gap for gap in gaps if gap.low * gap.high > 0 and gap.p_value <= 0.05]
+    assert len(bold) == 2 * len(telling), (a, b)
+
+
 def test_the_tables_are_what_compare_says_of_the_results(compared):
     page = (PLACE / "README.md").read_text(encoding="utf-8")
     assert all(seeds == list(range(8)) for seeds in compared.seeds.values())
     assert all(compared.matched.values())
     for arm in compared.seeds:
-        told = rows_of(page, f"`{arm}` \\| ")[0][1:]
-        means = [compared.pass_at_k[name][arm][k] for name in SETS for k in KS]
-        assert told == [f"{100 * i.mean:.1f} [{100 * i.low:.1f}, {100 * i.high:.1f}]" for i in means], arm
-    for a, b in compared.differences[SETS[0]]:
-        told = rows_of(page, f"`{a}` − `{b}` \\| ")[0][2:]
-        gaps = [compared.differences[name][a, b][k] for name in SETS for k in KS]
-        assert told == [
-            f"{signed(g.difference)} [{signed(g.low)}, {signed(g.high)}] p {g.p_value:.2g}" for g in gaps
-        ], (a, b)
-        bold = re.findall(r"\*\*", next(line for line in page.splitlines() if line.startswith(f"| `{a}` − `{b}`")))
-        telling = [gap for gap in gaps if gap.low * gap.high > 0 and gap.p_value <= 0.05]
-        assert len(bold) == 2 * len(telling), (a, b)
+        holds_means(page, compared, arm)
+    for pair in compared.differences[SETS[0]]:
+        holds_differences(page, compared, *pair)
+
+
+def test_the_exploratory_tables_too(compared):
+    page = (PLACE / "README.md").read_text(encoding="utf-8")
+    exploratory = compare_of(PLACE, EXPLORATORY, without=set(compared.seeds) - {"grpo-matched"})
+    assert len(exploratory.seeds) == 8
+    for arm, seeds in exploratory.seeds.items():
+        if arm != "grpo-matched":
+            assert seeds == [0, 1]
+            holds_means(page, exploratory, arm)
+            holds_differences(page, exploratory, arm, "grpo-matched")
 
 
 def test_what_chance_alone_would_leave_is_told(compared):
