@@ -34,36 +34,43 @@ _PLENTY = 512 << 20
 
 
 def faults(context: Context) -> Iterator[Fault]:
-    verbs = [rephrase_verb(context.url, 12), train_verb(), eval_verb(), compare_verb()]
-    finished = {}
+    trained = context.place / "train-unbroken" / "run"
+    verbs = [rephrase_verb(context.url, 12), train_verb(), eval_verb(), compare_verb(), _report_verb(trained)]
     for verb in verbs:
-        finished[verb.name] = folder = fresh(context.place / f"{verb.name}-unbroken")
+        folder = fresh(context.place / f"{verb.name}-unbroken")
         verb.prepare(folder)
-        assert run(verb.command(folder)).code == 0, f"{verb.name} fails without any fault"
-    run_dir = finished["train"] / "run"
-    verbs.append(_report_verb(run_dir))
-    for verb in verbs:
-        whole = verb.result(finished[verb.name]) if verb.name in finished else None
-        size = sum(path.stat().st_size for path in finished.get(verb.name, run_dir).rglob("*") if path.is_file())
+        size, before = _size(folder), context.answered()
+        done = run(verb.command(folder))
+        assert done.code == 0, done.err
+        whole, calls = verb.result(folder), context.answered() - before
         for _ in range(context.times(6)):
-            yield _full(context, verb, whole, round(context.rng.uniform(0.02, 0.95) * size))
-        yield _read_only(context, verb, finished.get(verb.name))
+            room = context.rng.uniform(0.02, 0.95) * (_size(folder) - size)
+            yield _full(context, verb, whole, calls, round(room))
+        yield _read_only(context, verb)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _report_verb(run_dir: Path) -> Verb:
     def prepare(folder: Path) -> None:
         shutil.copytree(run_dir, folder / "run", ignore=shutil.ignore_patterns("checkpoint-*"))
 
-    return Verb("report", lambda folder: ["report", folder / "run"], "never", lambda folder: None, prepare)
+    return Verb(
+        "report",
+        lambda folder: ["report", folder / "run"],
+        "never",
+        lambda folder: (folder / "run/report.html").read_text(),
+        prepare,
+    )
 
 
-def _full(context: Context, verb: Verb, whole: Any, room: int) -> Fault:
+def _full(context: Context, verb: Verb, whole: Any, calls: int, room: int) -> Fault:
     """A verb meets a disk with this much room, and goes on when there is more."""
     with _disk(context.place / "disk", _PLENTY) as folder:
         verb.prepare(folder)
-        room += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        if verb.name == "report":
-            room = round(room * 0.5 + context.rng.uniform(0.5, 0.6) * room)
+        room += _size(folder)
         _resize(folder, room)
         before = context.answered()
         first = run(verb.command(folder), file_limit=None if ROOT else max(room // 8, 1))
@@ -74,17 +81,16 @@ def _full(context: Context, verb: Verb, whole: Any, room: int) -> Fault:
         names_it = "no space" in first.err.lower() or "too large" in first.err.lower() or "full" in first.err.lower()
         if not (first.refused and names_it):
             return _fault(verb, what, "TRACEBACK" if first.traceback else "NOT NAMED", False, first)
-        kept = context.answered() - before
         then = run(verb.command(folder))
         if then.code != 0:
             return _fault(verb, what, "DOES NOT GO ON", False, then)
         same = verb.result(folder) == whole
         came_to = "named, went on with room, the result of an unbroken run" if same else "ANOTHER RESULT"
-        again = context.answered() - before - kept if verb.name == "rephrase" else 0
+        again = context.answered() - before - calls if verb.name == "rephrase" else 0
         return _fault(verb, f"full disk: {what}", came_to, same, first, again)
 
 
-def _read_only(context: Context, verb: Verb, finished: Path | None) -> Fault:
+def _read_only(context: Context, verb: Verb) -> Fault:
     with _disk(context.place / "disk", _PLENTY) as folder:
         verb.prepare(folder)
         _read_only_now(folder)

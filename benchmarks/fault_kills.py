@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from fault_setup import (
 CAMPAIGN = "kills"
 KILLS = {"rephrase": 16, "train": 16, "eval": 16, "compare": 12}
 _KILLS_OF_A_RUN = 4
+_SAME = "went on, the result of an unbroken run"
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def _kills(context: Context, verb: Verb, wanted: int) -> Iterator[Fault]:
         for number, (what, repeated) in enumerate(kills):
             if verb.name == "rephrase":  # told by the endpoint, over all kills of a run
                 repeated = again if number == len(kills) - 1 else 0
-            came_to = "went on, the result of an unbroken run" if same else "ANOTHER RESULT" if end.code == 0 else "LOST"
+            came_to = _SAME if same else "ANOTHER RESULT" if end.code == 0 else "LOST"
             yield Fault(CAMPAIGN, verb.name, what, came_to, same, end.code, end.told if not same else "", repeated)
         killed += len(kills)
 
@@ -90,10 +92,8 @@ def _kill_once(context: Context, verb: Verb, folder: Path, whole: Unbroken) -> t
     earliest = 0.0 if context.rng.random() < 0.25 else 0.95 * whole.begins
     wait = context.rng.uniform(earliest, whole.ends)
     process = start(verb.command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=wait)
-    except subprocess.TimeoutExpired:
-        pass
     if not kill(process):
         return None
     time.sleep(0.1)  # what was on its way to the endpoint arrives

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,10 +129,8 @@ def _read(file: Any) -> str:
 def kill(process: subprocess.Popen[Any]) -> bool:
     """Kill a process and its workers; whether it still ran."""
     ran = process.poll() is None
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
     return ran
 
@@ -163,9 +162,19 @@ TRAIN_STEPS, SAMPLES_A_BATCH = 8, 8
 # Kills on a question file of this length last a few seconds.
 REPHRASED_QUESTIONS = 40
 _TRAIN = {
-    **{"model": "tiny", "questions": "tiny/train", "limit": 20, "prompt-format": "text", "num-rephrasings": 1},
-    **{"num-generations": 8, "questions-per-step": 2, "per-device-train-batch-size": 8, "max-completion-length": 40},
-    **{"learning-rate": 2e-4, "max-steps": TRAIN_STEPS, "save-steps": 2, "trl.gradient-checkpointing": "false"},
+    "model": "tiny",
+    "questions": "tiny/train",
+    "limit": 20,
+    "prompt-format": "text",
+    "num-rephrasings": 1,
+    "num-generations": 8,
+    "questions-per-step": 2,
+    "per-device-train-batch-size": 8,
+    "max-completion-length": 40,
+    "learning-rate": 2e-4,
+    "max-steps": TRAIN_STEPS,
+    "save-steps": 2,
+    "trl.gradient-checkpointing": "false",
 }
 _EVAL = {"benchmarks": "tiny/test", "limit": 20, "num-samples": 8, "batch-size": SAMPLES_A_BATCH, "max-new-tokens": 40}
 _EXPERIMENT = """\
@@ -246,7 +255,8 @@ def trained(run_dir: Path) -> Any:
     last = max(run_dir.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     return {
         "rollouts": {
-            path.name: pyarrow.parquet.read_table(path).to_pylist() for path in sorted(run_dir.glob("rollouts/*.parquet"))
+            path.name: pyarrow.parquet.read_table(path).to_pylist()
+            for path in sorted(run_dir.glob("rollouts/*.parquet"))
         },
         "metrics": [without_times(json.loads(line)) for line in (run_dir / "metrics.jsonl").read_text().splitlines()],
         "weights": [last.name, hashlib.sha256((last / "model.safetensors").read_bytes()).hexdigest()],

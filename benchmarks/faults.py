@@ -23,13 +23,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 import fault_disk
+import fault_files
+import fault_inputs
 import fault_kills
 from fault_setup import Context, Fault, fresh
 from rephrase_speed import answered, endpoint
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-CAMPAIGNS = {module.CAMPAIGN: module for module in (fault_kills, fault_disk)}
+CAMPAIGNS = {module.CAMPAIGN: module for module in (fault_kills, fault_disk, fault_files, fault_inputs)}
 _LATENCY = 0.05
 
 
@@ -58,7 +60,9 @@ def _faults(asked: argparse.Namespace, place: Path) -> Iterator[Fault]:
     with Progress(*columns, console=Console(stderr=True)) as progress, endpoint(_LATENCY) as url:
         for name in asked.campaigns or CAMPAIGNS:
             task, tried, wrong = progress.add_task(name), 0, 0
-            context = Context(place / name, random.Random(f"{asked.seed} {name}"), url, lambda: answered(url), asked.share)
+            context = Context(
+                place / name, random.Random(f"{asked.seed} {name}"), url, lambda: answered(url), asked.share
+            )
             fresh(context.place)
             for fault in CAMPAIGNS[name].faults(context):
                 tried, wrong = tried + 1, wrong + (not fault.handled)

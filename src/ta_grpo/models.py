@@ -51,8 +51,8 @@ def load_tokenizer(name: str) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise _cannot_load(name, error) from error
+    except Exception as error:  # a damaged tokenizer.json raises just that
+        raise cannot_load(name, error) from error
 
 
 def load_model(name: str, dtype: Any = "auto") -> tuple[Any, Any]:
@@ -72,8 +72,8 @@ def load_model(name: str, dtype: Any = "auto") -> tuple[Any, Any]:
     try:
         # With peft installed, transformers follows adapter_config.json to the base model.
         model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
-    except (OSError, ValueError) as error:
-        raise _cannot_load(name, error) from error
+    except Exception as error:  # damaged files raise errors of many kinds
+        raise cannot_load(name, error) from error
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), tokenizer
 
 
@@ -87,11 +87,12 @@ def choose_threads(model: Any) -> None:
         torch.set_num_threads(1)
 
 
-def _cannot_load(name: str, error: Exception) -> UserError:
+def cannot_load(name: str, error: Exception) -> UserError:
+    """What to say of a model that its loader refuses."""
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return UserError(
-        f"model {name} cannot be loaded: {reason} Check the name; without network only local directories, GGUF files "
-        "and cached models load"
+        f"model {name} cannot be loaded: {reason.rstrip('.')}; check the name, or restore the file: without network, "
+        "only local directories, GGUF files and cached models load"
     )
 
 

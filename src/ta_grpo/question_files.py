@@ -192,15 +192,19 @@ def _read_parquet(path: Path) -> Table:
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.ParquetFile(path).read()
-    except (pyarrow.ArrowException, OSError) as error:
+        table = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).read()
+        values_of_rows = table.to_pylist()
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         raise UserError(f"{path}: not a Parquet file that can be read: {error}") from None
     as_json = {entry.name for entry in table.schema if (entry.metadata or {}).get(b"ta_grpo") == b"json"}
     rows = []
-    for number, values in enumerate(table.to_pylist(), 1):
+    for number, values in enumerate(values_of_rows, 1):
         cells = {name: value for name, value in values.items() if value is not None}
-        cells |= {name: json.loads(cells[name]) for name in as_json & cells.keys()}
-        rows.append(Row(f"row {number}", cells))
+        try:
+            cells |= {name: json.loads(cells[name]) for name in as_json & cells.keys()}
+            rows.append(Row(f"row {number}", cells))
+        except (ValueError, RecursionError, TypeError) as error:
+            rows.append(Row(f"row {number}", {}, _json_problem(error)))
     return Table(table.column_names, rows)
 
 
@@ -303,7 +307,7 @@ def _parquet_bytes(records: Sequence[Mapping[str, Any]]) -> bytes:
         entries.append(pyarrow.field(name, column.type, metadata=entry_metadata))
     table = pyarrow.Table.from_arrays(list(columns.values()), schema=pyarrow.schema(entries))
     written = io.BytesIO()
-    pyarrow.parquet.write_table(table, written)
+    pyarrow.parquet.write_table(table, written, write_page_checksum=True)
     return written.getvalue()
 
 

@@ -8,6 +8,7 @@ that is counted and logged.
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import logging
 import os
@@ -139,7 +140,7 @@ def as_train_rows(questions: Iterable[Question], template: str, conversational: 
 # Reading.
 
 
-def load_questions(source: Any, columns: Mapping[str, str] | None = None) -> QuestionSet:
+def load_questions(source: Any, columns: Mapping[str, str] | None = None, limit: int | None = None) -> QuestionSet:
     """Read and check questions.
 
     A row has ``question`` and ``answer`` (text or a number), and may have ``id`` (default: ``NAME/ROW``, NAME being
@@ -156,6 +157,7 @@ def load_questions(source: Any, columns: Mapping[str, str] | None = None) -> Que
             (``NAME`` or ``NAME/SPLIT``, the split being "train" by default). A file of that name wins over a set.
         columns: our field -> the column that holds it, for example ``{"question": "problem"}``. A column of the file
             that thereby loses its name to another one travels along as ``file_NAME``.
+        limit: the first questions only; of a .jsonl file, no more than those are read.
 
     Raises:
         UserError: no such file or set, a file that cannot be read, a column that is not there, no question left; or
@@ -164,7 +166,10 @@ def load_questions(source: Any, columns: Mapping[str, str] | None = None) -> Que
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if not path.is_file():
-            return _named_set(str(source), columns)
+            return _named_set(str(source), columns)[:limit]
+        if limit is not None and path.suffix.lower() == ".jsonl":
+            first = itertools.islice(iter_questions(path, columns), limit)
+            return QuestionSet(first, name=path.stem, path=path)
         table, origin, stem = read_file(path), str(path), path.stem
     else:
         path, origin, stem = None, "questions", "questions"
@@ -172,7 +177,7 @@ def load_questions(source: Any, columns: Mapping[str, str] | None = None) -> Que
     if not table.rows:
         raise UserError(f"{origin}: holds no questions")
     questions, dropped = parse_table(_rename_columns(table, columns or {}, origin), origin, stem)
-    return QuestionSet(questions, name=stem if path else "", path=path, dropped=dropped)
+    return QuestionSet(questions[:limit], name=stem if path else "", path=path, dropped=dropped)
 
 
 def iter_questions(

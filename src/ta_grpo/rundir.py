@@ -21,6 +21,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -42,13 +43,10 @@ def write_json_atomic(path: Path, content: Any) -> None:
 
 def write_text_atomic(path: Path, text: str) -> None:
     """Replace a text file in one step, so that a reader or a kill finds the old content or the new, never half."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "w", encoding="utf-8") as file:
+    with _replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def write_parquet_atomic(path: Path, rows: list[dict[str, Any]], schema: Any = None) -> None:
@@ -56,10 +54,48 @@ def write_parquet_atomic(path: Path, rows: list[dict[str, Any]], schema: Any = N
     import pyarrow
     import pyarrow.parquet
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with _replacing(path) as temporary:
+        table = pyarrow.Table.from_pylist(rows, schema=schema)
+        pyarrow.parquet.write_table(table, temporary, write_page_checksum=True)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file to write that takes the place of another if all goes well, and else leaves nothing behind."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), temporary)
-    os.replace(temporary, path)
+    with _naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """An error of the system's in here says which file it is about."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of ours.
+
+    Raises:
+        UserError: it holds none.
+        FileNotFoundError: there is no such file.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it holds no JSON object; restore it, or move it away")
+    return content
 
 
 def append_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
@@ -69,7 +105,7 @@ def append_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    with open(path, "ab+") as file:
+    with _naming(path), open(path, "ab+") as file:
         _cut_torn_line(file)
         # A lone surrogate in model text has no UTF-8 form; what is read back is the text with "?" in its place.
         file.write(lines.encode("utf-8", errors="replace"))
@@ -77,20 +113,23 @@ def append_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
         os.fsync(file.fileno())
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
+def read_jsonl(path: Path, fields: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """The records of a JSONL file of ours; none if it does not exist. A torn last line is left out.
 
+    Args:
+        fields: what each record must have, with its type or types.
+
     Raises:
-        UserError: a line in the middle is not a JSON object: something else has written to the file.
+        UserError: a line in the middle is not a JSON object, or lacks a field: something else has written to the file.
     """
-    return [record for record, _ in iter_jsonl(path)]
+    return [record for record, _ in iter_jsonl(path, fields)]
 
 
-def iter_jsonl(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+def iter_jsonl(path: Path, fields: Mapping[str, Any] | None = None) -> Iterator[tuple[dict[str, Any], int]]:
     """The records of a JSONL file one by one, each with the file's length up to its end; see ``read_jsonl``."""
     if not path.exists():
         return
-    end = 0
+    end, kinds = 0, fields or {}
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
@@ -98,18 +137,24 @@ def iter_jsonl(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
             end += len(line)
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 record = None
-            if not isinstance(record, dict):
-                raise UserError(
-                    f"{path}, line {number}: not a JSON object; the file is damaged: restore it or move it away"
-                )
+            absent = [] if not isinstance(record, dict) else [n for n, k in kinds.items() if not _is(record, n, k)]
+            if not isinstance(record, dict) or absent:
+                problem = f"no {absent[0]}, or not of its type" if absent else "not a JSON object"
+                raise UserError(f"{path}, line {number}: {problem}; the file is damaged: restore it or move it away")
             yield record, end
 
 
-def truncate_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
-    """Rewrite a JSONL file with only the records to keep, atomically; returns how many were cut."""
-    records = read_jsonl(path)
+def _is(record: Mapping[str, Any], name: str, kind: Any) -> bool:
+    return name in record and isinstance(record[name], kind)
+
+
+def truncate_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool], fields: Mapping[str, Any] | None = None) -> int:
+    """Rewrite a JSONL file with only the records to keep, atomically; returns how many were cut. ``fields``: as in
+    ``read_jsonl``.
+    """
+    records = read_jsonl(path, fields)
     kept = [record for record in records if keep(record)]
     if path.exists():
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -202,11 +247,13 @@ class RunDir:
 
     def finish(self, outcome: str) -> None:
         """Record how this attempt ended (``finished``, ``failed: …``, ``interrupted``) and release the directory."""
-        manifest = self._manifest()
-        manifest["attempts"][-1] |= {"ended": _now(), "outcome": outcome}
-        manifest["finished"] = outcome == "finished"
-        write_json_atomic(self.manifest_file, manifest)
-        self._lock.close()
+        try:
+            manifest = self._manifest()
+            manifest["attempts"][-1] |= {"ended": _now(), "outcome": outcome}
+            manifest["finished"] = outcome == "finished"
+            write_json_atomic(self.manifest_file, manifest)
+        finally:
+            self._lock.close()
 
     def __enter__(self) -> RunDir:
         return self
@@ -216,10 +263,9 @@ class RunDir:
     ) -> None:
         if kind is None:
             self.finish("finished")
-        elif issubclass(kind, KeyboardInterrupt):
-            self.finish("interrupted")
-        else:
-            self.finish(f"failed: {kind.__name__}")
+            return
+        with suppress(OSError):  # a disk that is full is told by the error that is on its way
+            self.finish("interrupted" if issubclass(kind, KeyboardInterrupt) else f"failed: {kind.__name__}")
 
     def _take_lock(self) -> None:
         self._lock = open(self.path / "run.lock", "a")  # noqa: SIM115 - held until the run ends
@@ -234,10 +280,14 @@ class RunDir:
     def _manifest(self) -> dict[str, Any]:
         if not self.manifest_file.exists():  # killed between the two files
             return {"attempts": []}
-        return json.loads(self.manifest_file.read_text(encoding="utf-8"))
+        manifest = read_json(self.manifest_file)
+        attempts = manifest.get("attempts")
+        if not isinstance(attempts, list) or not all(isinstance(attempt, dict) for attempt in attempts):
+            raise UserError(f"{self.manifest_file} is damaged: it has no list of attempts; restore it, or move it away")
+        return manifest
 
     def _check_unchanged(self, free: set[str]) -> None:
-        before = json.loads(self.config_file.read_text(encoding="utf-8"))
+        before = read_json(self.config_file)
         now = json.loads(json.dumps(self.config))
         changed = [
             f"{key}: {before.get(key)!r} -> {now.get(key)!r}"
@@ -249,7 +299,7 @@ class RunDir:
                 f"{self.path} was begun with other settings ({'; '.join(changed)}); resume with the same ones, or "
                 "choose another --output-dir"
             )
-        hashes = {} if "data" in free else self._manifest().get("data", {})
+        hashes = {} if "data" in free else self._manifest().get("data") or {}
         for name, file in self.data_files.items():
             if name in hashes and hashes[name] != _sha256(file):
                 raise UserError(
@@ -321,7 +371,7 @@ def is_begun(run_dir: Path) -> bool:
 def is_finished(run_dir: Path) -> bool:
     """Whether the run in a directory has come to its end."""
     manifest = run_dir / "manifest.json"
-    return manifest.exists() and json.loads(manifest.read_text(encoding="utf-8"))["finished"]
+    return manifest.exists() and read_json(manifest).get("finished") is True
 
 
 # Records of training.
@@ -345,6 +395,38 @@ def rollouts_files(run_dir: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
+def read_rollouts(path: Path, columns: list[str] | None = None) -> Any:
+    """The pyarrow table of a rollouts file, or some of its columns.
+
+    Raises:
+        UserError: it cannot be read, or lacks a column.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.read_table(path, columns=columns, page_checksum_verification=True)
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({' '.join(str(error).split())}); restore it, or remove it") from None
+
+
+def read_metrics(run_dir: Path, fields: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The metrics of a run, a record a step; ``fields`` as in ``read_jsonl``, ``step`` always among them.
+
+    Raises:
+        UserError: a damaged file; or one that was cut, of a finished run that has recorded every step.
+    """
+    path = run_dir / METRICS_FILE
+    lines = read_jsonl(path, {"step": int} | dict(fields or {}))
+    trained = max(rollouts_files(run_dir), default=0)
+    last = max((line["step"] for line in lines), default=0)
+    if last < trained and is_finished(run_dir):
+        every = (read_json(run_dir / "config.json").get("trl") or {}).get("logging_steps") or 1
+        if trained - last >= every:
+            raise UserError(f"{path} ends with step {last}, but the run went on to step {trained}; restore the file")
+    return lines
+
+
 def append_metrics(run_dir: Path, step: int, metrics: Mapping[str, Any]) -> None:
     """Append the metrics of a step to ``metrics.jsonl``; a number that is not finite has no JSON form and is null."""
     finite = {
@@ -356,7 +438,7 @@ def append_metrics(run_dir: Path, step: int, metrics: Mapping[str, Any]) -> None
 
 def cut_records(run_dir: Path, last_step: int) -> None:
     """Remove metrics and rollouts of steps after ``last_step``: a resumed run does those steps again."""
-    truncate_jsonl(run_dir / METRICS_FILE, lambda record: record["step"] <= last_step)
+    truncate_jsonl(run_dir / METRICS_FILE, lambda record: record["step"] <= last_step, {"step": int})
     for step, path in rollouts_files(run_dir).items():
         if step > last_step:
             path.unlink()

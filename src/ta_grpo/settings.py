@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import difflib
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -45,16 +46,33 @@ def read_settings_file(path: str | Path) -> dict[str, Any]:
     """
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """YAML's safe types. A name that occurs twice is an error, and not the second value; so is an alias, since a
+        few of them can stand for more than any memory holds.
+        """
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                alias = self.peek_event()
+                raise yaml.YAMLError(f"the alias *{alias.anchor}: write its value out")
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise yaml.YAMLError(f"{twice[0]!r} occurs twice; keep one of them")
+            return super().construct_mapping(node, deep)
+
     path = Path(path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506 - a safe loader
     except FileNotFoundError:
         raise UserError(f"--config: there is no file {path}") from None
     except IsADirectoryError:
         raise UserError(f"--config: {path} is a directory; name a YAML file") from None
     except UnicodeDecodeError as error:
         raise UserError(f"--config: {path} is not UTF-8 text (byte {error.start})") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a number or date that cannot be
         raise UserError(f"--config: {path} is not valid YAML: {' '.join(str(error).split())}") from None
     if content is None:
         return {}
@@ -100,11 +118,11 @@ def typed_settings(values: Mapping[str, Any], types_of: Mapping[str, Any], where
             try:
                 typed[name] = _convert(value, choice)
                 break
-            except ValueError:
+            except (ValueError, OverflowError):
                 continue
         else:
             expected = " or ".join(dict.fromkeys(_describe(choice) for choice in choices))
-            problems.append(f"{name} must be {expected}; got {value!r}")
+            problems.append(f"{name} must be {expected}; got {reprlib.repr(value)}")
     if problems:
         raise UserError(f"{where}: " + "; ".join(problems))
     return typed
@@ -159,7 +177,7 @@ def _convert_container(value: Any, container: Any, args: tuple[Any, ...]) -> Any
 
         try:
             value = yaml.safe_load(value)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, RecursionError):
             raise ValueError from None
     if not isinstance(value, container):
         raise ValueError
@@ -173,7 +191,7 @@ def _attempts(value: Any, choices: list[Any]) -> typing.Iterator[Any]:
     for choice in choices:
         try:
             yield _convert(value, choice)
-        except ValueError:
+        except (ValueError, OverflowError):
             continue
     raise ValueError
 

@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 it failed; 2 the request was wrong; 130 interrupted.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -17,6 +18,7 @@ from .. import __version__
 from ..errors import UserError
 from . import check, compare, demo, diagnose, env, export, plan, rephrase, report, train
 from . import eval as evaluate
+from .output import safe
 
 app = App(
     name="ta-grpo",
@@ -38,6 +40,13 @@ app.command(export.export)
 app.command(env.env)
 
 
+class _SafeFormatter(logging.Formatter):
+    """Messages name questions and files."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return safe(super().format(record))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns its exit code."""
     # Before any verb imports torch or a Hub client: idle threads do not spin, and nothing is reported home.
@@ -47,18 +56,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning, message=r".*gradient_checkpointing.*deprecated")
     # Our own messages alone: other libraries have handlers of their own.
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(_SafeFormatter("%(levelname)s: %(message)s"))
     logging.getLogger("ta_grpo").addHandler(handler)
     try:
         code = app(
             sys.argv[1:] if argv is None else argv, exit_on_error=False, print_error=False, result_action="return_value"
         )
     except (UserError, CycloptsError) as error:
-        print(f"ta-grpo: {error}", file=sys.stderr)  # noqa: T201
+        print(safe(f"ta-grpo: {error}"), file=sys.stderr)  # noqa: T201
         return 2
+    except OSError as error:
+        told = _of_the_disk(error)
+        if told is None:
+            raise
+        print(safe(f"ta-grpo: {told[0]}"), file=sys.stderr)  # noqa: T201
+        return told[1]
     except KeyboardInterrupt:
         print("ta-grpo: interrupted", file=sys.stderr)  # noqa: T201
         return 130
     finally:
         logging.getLogger("ta_grpo").removeHandler(handler)
     return code if isinstance(code, int) else 0
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+
+
+def _of_the_disk(error: OSError) -> tuple[str, int] | None:
+    """What to say of an error that is no fault of ours, and the exit code; None: it may be one."""
+    place = "" if error.filename is None else f"{error.filename}: "
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return f"{place}{reason}; make room, then run the command again, with --resume where the verb has it", 1
+    if error.errno in _CLOSED:
+        return f"{place}{reason}; choose another place (--output-dir), or mend the permissions of this one", 2
+    return None

@@ -67,8 +67,8 @@ def check(
 
     skip = skipped_checks(words(settings.checks), words(settings.skip_checks))
     against = _benchmarks(words(settings.against))
-    imported = load_rephrased(file, settings.layout, settings.columns)
-    found = audit(imported.questions[: settings.limit], skip, against, settings.ngram, settings.overlap)
+    imported = load_rephrased(file, settings.layout, settings.columns, settings.limit)
+    found = audit(imported.questions, skip, against, settings.ngram, settings.overlap)
     found.problems, found.left_out = imported.problems, dict(imported.left_out)
     if json:
         figures = {"layout": imported.layout, "failed": found.failed, "rephrasings_rejected": found.num_rejected}

@@ -1,8 +1,12 @@
-"""Results on standard output: a table for people, JSON for programs."""
+"""Results on standard output: a table for people, JSON for programs.
+
+Texts come from models and from files. None of them reaches the terminal as a command of the terminal's, or as markup.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -14,16 +18,29 @@ from rich.table import Table
 AsJson = Annotated[bool, Parameter(negative="", help="Print the result as JSON.")]
 
 
+# Controls but tab and line feed, marks that turn the direction of writing, line ends of Unicode's, half characters.
+_NOT_SHOWN = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def safe(text: str) -> str:
+    """A text as a terminal may have it: what would steer it is written as ``\\u001b``, which JSON reads back."""
+    return _NOT_SHOWN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def print_json(result: Any) -> None:
     """One JSON document."""
-    sys.stdout.write(json.dumps(result, indent=2, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.write(safe(json.dumps(result, indent=2, ensure_ascii=False, default=str)) + "\n")
 
 
 def print_table(table: Table) -> None:
     """A table, as wide as it needs to be where standard output is no terminal."""
-    console = Console()
+    plain: dict[str, Any] = {"markup": False, "emoji": False}
+    table.title = safe(table.title) if isinstance(table.title, str) else table.title
+    for column in table.columns:
+        column._cells = [safe(cell) if isinstance(cell, str) else cell for cell in column._cells]
+    console = Console(**plain)
     if not console.is_terminal:
-        console = Console(width=max(120, Console(width=10_000).measure(table).maximum))
+        console = Console(width=max(120, Console(width=10_000, **plain).measure(table).maximum), **plain)
     console.print(table)
 
 
@@ -37,4 +54,4 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> None:
 
 def print_text(text: str) -> None:
     """A sentence or two, as they are."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(safe(text) + "\n")

@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from ..errors import UserError
-from ..rundir import METRICS_FILE, RunDir, is_begun, is_finished, read_jsonl, rollouts_file, write_json_atomic
+from ..rundir import (
+    RunDir,
+    is_begun,
+    is_finished,
+    read_json,
+    read_metrics,
+    read_rollouts,
+    rollouts_file,
+    write_json_atomic,
+)
 from ..settings import check_names, setting, typed_settings
 from ..trl.train_settings import TrainSettings
 from .arms import ARMS, CHAIN, Arm, Shape
@@ -25,6 +34,7 @@ from .arms import ARMS, CHAIN, Arm, Shape
 # What may be asked for later without changing what is done.
 FREE_TO_CHANGE = ("arms", "seeds")
 _ROWS_A_PASS = 8
+_NUMBER = (int, float)
 _OURS = ("num_rephrasings", "num_generations", "questions_per_step", "max_steps", "seed", "output_dir", "resume", "trl")
 
 
@@ -165,7 +175,11 @@ def read_result(settings: ExperimentSettings, name: str, seed: int) -> dict[str,
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
         theirs = result["experiment"]
-    except (ValueError, KeyError, TypeError):
+        Budget(**result["budget"])
+        for evaluation in result["evaluations"].values():
+            if not all(0 <= correct <= evaluation["num_samples"] for correct in evaluation["correct"].values()):
+                raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path} is damaged; remove it to run this arm again") from None
     if theirs != settings.digest():
         raise UserError(f"{path} comes from an experiment with other settings; remove it, or use its experiment's file")
@@ -241,17 +255,18 @@ class Budget:
 
 def budget(run_dir: Path) -> Budget:
     """What a finished run has spent, from its metrics and rollouts."""
-    import pyarrow.parquet
-
-    iterations = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))["num_iterations"] or 1
-    steps = read_jsonl(run_dir / METRICS_FILE)
+    iterations = read_json(run_dir / "config.json").get("num_iterations") or 1
+    steps = read_metrics(run_dir, {"completions/mean_length": _NUMBER, "step_time": _NUMBER})
     ids: set[Any] = set()
     responses, generated, trained = 0, 0.0, 0.0
     for step in steps:
         path = rollouts_file(run_dir, step["step"])
         if not path.exists():  # a further update on the same completions
             continue
-        column = pyarrow.parquet.read_table(path, columns=["id"])["id"]
+        table = read_rollouts(path, ["id"])
+        if "id" not in table.column_names:
+            raise UserError(f"{path} holds no rollouts: it has no column id; restore it")
+        column = table["id"]
         ids.update(column.to_pylist())
         responses += len(column)
         tokens = len(column) * step["completions/mean_length"]

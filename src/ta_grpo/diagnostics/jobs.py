@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 from ..evaluation.progress import SamplingProgress
 from ..evaluation.targets import Target, find_targets, is_run
-from ..rundir import CHECKPOINT_PREFIX, RunDir, checkpoints, is_begun, is_finished, read_jsonl, write_json_atomic
+from ..rundir import (
+    CHECKPOINT_PREFIX,
+    RunDir,
+    checkpoints,
+    is_begun,
+    is_finished,
+    read_json,
+    read_jsonl,
+    write_json_atomic,
+)
 from .settings import NO_EMBEDDER, DiagnoseSettings
 
 if TYPE_CHECKING:
@@ -82,7 +90,7 @@ def plan_jobs(run: str, settings: DiagnoseSettings) -> list[Job]:
         raise UserError(f"{run} is no run directory (no config.json and manifest.json); name one that train has made")
     targets = find_targets(run, settings.every_checkpoint and not one_checkpoint)
     run_dir = path.parent if one_checkpoint else path
-    config = json.loads((run_dir / "config.json").read_text("utf-8"))
+    config = read_json(run_dir / "config.json")
     if settings.base:
         targets = [_base(config, targets[0]), *targets]
     num_rephrasings, group_size = _counts(config, settings)
@@ -251,7 +259,7 @@ def _is_done(job: Job) -> bool:
     """Whether there is nothing to do but to read the figures."""
     if not is_finished(job.output_dir) or not (job.output_dir / RESULT_FILE).exists():
         return False
-    return json.loads(job.run.config_file.read_text("utf-8")).get("embedder") == job.run.config["embedder"]
+    return read_json(job.run.config_file).get("embedder") == job.run.config["embedder"]
 
 
 def diagnose_run(jobs: Sequence[Job], settings: DiagnoseSettings, embedder: Embedder | None = None) -> dict[str, Any]:
@@ -343,10 +351,7 @@ def _summed_up(job: Job, embedder: Embedder | None) -> dict[str, Any]:
 
 
 def _read_result(path: Path) -> dict[str, Any]:
-    try:
-        return _with_nan(json.loads(path.read_text("utf-8")))
-    except ValueError:
-        raise UserError(f"{path} is damaged; remove it and run diagnose again with --resume") from None
+    return _with_nan(read_json(path))
 
 
 def _without_nan(content: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..rundir import METRICS_FILE, read_jsonl
+from ..rundir import read_metrics
 
 _NAMES = (
     *(f"{name}/{side}_prompt" for name in ("clip_ratio", "kl", "entropy") for side in ("on", "off")),
@@ -26,7 +26,7 @@ def recorded(run_dir: Path, since: int, step: int) -> dict[str, Any]:
         ``steps``, first and last that has a line (empty: none has); ``lines``, how many; ``figures``, name -> mean of
         those that have it.
     """
-    lines = [line for line in read_jsonl(run_dir / METRICS_FILE) if since < line["step"] <= step]
+    lines = [line for line in read_metrics(run_dir) if since < line["step"] <= step]
     figures = {}
     for name in _NAMES:
         values = [line[name] for line in lines if line.get(name) is not None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..model_card import write_model_card
-from ..rundir import RunDir, is_begun, is_finished
+from ..rundir import RunDir, is_begun, is_finished, read_json
 from .progress import SamplingProgress
 from .settings import EvalSettings
 
@@ -94,7 +93,7 @@ def plan_rescoring(target: str, settings: EvalSettings) -> list[Job]:
             output_dir = _place(each, settings) / _folder(questions)
             if not is_begun(output_dir):
                 raise UserError(f"{output_dir} holds no evaluation to rescore; sample first, without --rescore")
-            stored = json.loads((output_dir / "config.json").read_text("utf-8"))
+            stored = read_json(output_dir / "config.json")
             questions = questions[: stored["limit"]] if stored["limit"] else questions
             record = stored | {"ks": settings.ks or stored["ks"]}
             run = RunDir(output_dir, record, {} if questions.path is None else {"questions": questions.path})
@@ -147,7 +146,7 @@ def _is_done(job: Job) -> bool:
     """Whether there is nothing to do but to read the summary."""
     if not is_finished(job.output_dir) or not (job.output_dir / "summary.json").exists():
         return False
-    return json.loads(job.run.config_file.read_text("utf-8")).get("ks") == job.run.config["ks"]
+    return read_json(job.run.config_file).get("ks") == job.run.config["ks"]
 
 
 def check_jobs(jobs: Sequence[Job], settings: EvalSettings) -> None:

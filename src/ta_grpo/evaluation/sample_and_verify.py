@@ -13,8 +13,9 @@ from typing import Any
 
 from ..errors import UserError
 from ..questions import QuestionSet
-from ..rundir import append_jsonl, iter_jsonl
+from ..rundir import append_jsonl, iter_jsonl, read_json
 from ..sampling import Sampler, SamplingSettings, TransformersSampler, sample_to_file
+from ..sampling.files import SAMPLE_FIELDS
 from ..statistics import bootstrap_interval, pass_at_k, pass_at_k_table
 from ..verifier import OUTCOMES, verify_many, with_checkable_answers
 from .summary import Evaluation, save_evaluation
@@ -123,7 +124,7 @@ def rescore(
     usable, unusable_ids = with_checkable_answers(questions)
     asked = {question.id for question in questions}
     sampled: set[str] = set()
-    for line, _ in iter_jsonl(samples_path):
+    for line, _ in iter_jsonl(samples_path, SAMPLE_FIELDS):
         sampled.add(line["id"])
     if strange := sorted(sampled - asked):
         raise UserError(
@@ -187,11 +188,9 @@ def _verify_and_sum_up(
 def _meta(samples_path: Path) -> dict[str, Any]:
     path = samples_path.with_suffix(".meta.json")
     try:
-        return json.loads(path.read_text("utf-8"))
+        return read_json(path)
     except FileNotFoundError:
         raise UserError(f"{samples_path.parent} holds no samples (there is no {path.name})") from None
-    except ValueError:
-        raise UserError(f"{path} is damaged; restore it, or draw the samples anew in another directory") from None
 
 
 def checked_ks(ks: Sequence[int] | None, num_samples: int) -> list[int]:

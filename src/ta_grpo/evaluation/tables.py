@@ -26,8 +26,8 @@ def render_table(rows: Mapping[str, Evaluation | Mean], ks: Sequence[int]) -> Ta
     answer, or repeat an earlier one of their question. "–" stands where a row has no such figure; an interval is left
     out where there is none (one question).
     """
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(caption="in %, with 95 % intervals over questions; maj: the most frequent answer of a question")
     table.add_column("")
@@ -39,11 +39,11 @@ def render_table(rows: Mapping[str, Evaluation | Mean], ks: Sequence[int]) -> Ta
     for name, row in rows.items():
         cells = [_cell(row.pass_at_k.get(k)) for k in ks] + [_cell(row.majority_vote)]
         if isinstance(row, Mean):
-            table.add_row(escape(name), "", *cells, "–", "–", "–")
+            table.add_row(Text(name), "", *cells, "–", "–", "–")
             continue
         shares = (row.truncated_share, row.unanswered_share, row.duplicate_share)
         size = f"{row.num_questions} × {row.num_samples}"
-        table.add_row(escape(name), size, *cells, *(f"{100 * share:.1f}" for share in shares))
+        table.add_row(Text(name), size, *cells, *(f"{100 * share:.1f}" for share in shares))
     return table
 
 
@@ -57,15 +57,15 @@ def _cell(interval: Interval | None) -> str:
 
 def comparison_table(rows: Mapping[str, Mapping[int, PairedComparison]], ks: Sequence[int]) -> Table:
     """A table of paired differences in points, with interval and p-value: a row for each set, a column for each k."""
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(caption="points of difference, paired by question, with 95 % interval and permutation p-value")
     table.add_column("")
     for k in ks:
         table.add_column(f"pass@{k}", justify="right")
     for name, compared in rows.items():
-        table.add_row(escape(name), *(_difference(compared.get(k)) for k in ks))
+        table.add_row(Text(name), *(_difference(compared.get(k)) for k in ks))
     return table
 
 

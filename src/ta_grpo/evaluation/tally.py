@@ -11,9 +11,12 @@ from typing import Any
 
 from ..errors import UserError
 from ..rundir import iter_jsonl
+from ..sampling.files import SAMPLE_FIELDS
+from ..verifier import OUTCOMES
 from ..verifier.notation import normalise
 
 _RIGHT = "right"
+VERDICT_FIELDS = {"id": str, "outcome": str, "extracted": (str, type(None))}
 
 
 @dataclass
@@ -37,7 +40,7 @@ def tally(samples_path: Path, verdicts_path: Path, ids: Container[str], num_samp
     """
     counts = Tally()
     samples = stored_samples(samples_path, ids)
-    verdicts = (line for line, _ in iter_jsonl(verdicts_path))
+    verdicts = (line for line, _ in iter_jsonl(verdicts_path, VERDICT_FIELDS))
     for question_id, group in itertools.groupby(samples, key=lambda sample: sample["id"]):
         drawn = list(group)
         judged = list(itertools.islice(verdicts, len(drawn)))
@@ -46,7 +49,8 @@ def tally(samples_path: Path, verdicts_path: Path, ids: Container[str], num_samp
                 f"{samples_path}: question {question_id!r} has {len(drawn)} samples in a row, not {num_samples}; "
                 "finish the sampling with --resume, or draw the samples anew in another directory"
             )
-        if [line["id"] for line in judged] != [question_id] * num_samples:
+        fit = [line["id"] for line in judged] == [question_id] * num_samples
+        if not fit or any(line["outcome"] not in OUTCOMES for line in judged):
             raise UserError(f"{verdicts_path} does not belong to {samples_path.name}; move it away")
         counts.correct[question_id] = sum(line["outcome"] == _RIGHT for line in judged)
         counts.vote_right[question_id] = majority_vote((line["extracted"], line["outcome"]) for line in judged)
@@ -61,7 +65,7 @@ def tally(samples_path: Path, verdicts_path: Path, ids: Container[str], num_samp
 
 def stored_samples(path: Path, ids: Container[str]) -> Iterator[dict[str, Any]]:
     """The samples of the questions in ``ids``, in the order of the file."""
-    return (line for line, _ in iter_jsonl(path) if line["id"] in ids)
+    return (line for line, _ in iter_jsonl(path, SAMPLE_FIELDS) if line["id"] in ids)
 
 
 def majority_vote(votes: Iterable[tuple[str | None, str]]) -> float:

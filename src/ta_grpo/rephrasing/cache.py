@@ -7,6 +7,7 @@ job, killed and resumed, does not pay for it again; every other job asks anew.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import sqlite3
@@ -59,6 +60,7 @@ class ReplyCache:
 
     def __init__(self, path: Path, job: str) -> None:
         self.job = job or "job"
+        self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
@@ -76,7 +78,8 @@ class ReplyCache:
                 """
             )
         except (sqlite3.Error, OSError) as error:
-            raise UserError(f"--cache {path}: cannot be used ({error}); name another file") from None
+            self._raise_if_full(error)
+            raise UserError(f"--cache {path}: cannot be used ({error}); move it away, or name another file") from None
 
     def _check_ours(self, path: Path) -> None:
         (application,) = self._file.execute("PRAGMA application_id").fetchone()
@@ -85,22 +88,46 @@ class ReplyCache:
             self._file.close()
             raise UserError(f"--cache {path}: a database of something else; name another file")
 
+    def _execute(self, sql: str, values: Any = ()) -> tuple[Any, ...] | None:
+        """The first row of what a statement finds.
+
+        Raises:
+            UserError: the file is damaged.
+            OSError: the disk is full.
+        """
+        try:
+            return self._file.execute(sql, values).fetchone()
+        except sqlite3.DatabaseError as error:
+            self._raise_if_full(error)
+            raise self._damaged(error) from None
+
+    def _raise_if_full(self, error: Exception) -> None:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            raise OSError(errno.ENOSPC, str(error), str(self.path)) from error
+
+    def _damaged(self, reason: Any) -> UserError:
+        return UserError(f"--cache {self.path}: damaged ({reason}); move it away, and its replies are asked for anew")
+
     def get(self, key: str) -> dict[str, Any] | None:
         """The reply to a request, if there is one that this job may use."""
-        found = self._file.execute(
-            "SELECT reply FROM replies WHERE key = ? AND job IN (?, ?)", (key, _EVERY_JOB, self.job)
-        ).fetchone()
-        return None if found is None else json.loads(found[0])
+        found = self._execute("SELECT reply FROM replies WHERE key = ? AND job IN (?, ?)", (key, _EVERY_JOB, self.job))
+        if found is None:
+            return None
+        try:
+            reply = json.loads(found[0])
+            return {"text": reply["text"], "problem": reply["problem"]}
+        except (ValueError, KeyError, TypeError):
+            raise self._damaged("a reply is no JSON of ours") from None
 
     def put(self, key: str, reply: Mapping[str, Any], useful: bool, spent: Spending) -> None:
         """Keep a reply, and count what it has cost, in one step."""
-        self._file.execute("BEGIN IMMEDIATE")
+        self._execute("BEGIN IMMEDIATE")
         try:
-            self._file.execute(
+            self._execute(
                 "INSERT OR REPLACE INTO replies VALUES (?, ?, ?)",
                 (key, _EVERY_JOB if useful else self.job, json.dumps(reply)),
             )
-            self._file.execute(
+            self._execute(
                 """
                 INSERT INTO spending VALUES (:job, :calls, :tokens_in, :tokens_out, :cost)
                 ON CONFLICT (job) DO UPDATE SET calls = calls + :calls, tokens_in = tokens_in + :tokens_in,
@@ -108,28 +135,25 @@ class ReplyCache:
                 """,
                 {"job": self.job, **asdict(spent)},
             )
+            self._execute("COMMIT")
         except BaseException:
-            self._file.execute("ROLLBACK")
+            if self._file.in_transaction:  # a full disk has ended it already
+                self._execute("ROLLBACK")
             raise
-        self._file.execute("COMMIT")
 
     def disown(self, key: str) -> None:
         """Leave a reply to this job alone: it turned out to be of no use."""
-        self._file.execute(
-            "UPDATE OR REPLACE replies SET job = ? WHERE key = ? AND job = ?", (self.job, key, _EVERY_JOB)
-        )
+        self._execute("UPDATE OR REPLACE replies SET job = ? WHERE key = ? AND job = ?", (self.job, key, _EVERY_JOB))
 
     def spent(self) -> Spending:
         """What this job has paid for so far."""
-        found = self._file.execute(
-            "SELECT calls, tokens_in, tokens_out, cost FROM spending WHERE job = ?", (self.job,)
-        ).fetchone()
+        found = self._execute("SELECT calls, tokens_in, tokens_out, cost FROM spending WHERE job = ?", (self.job,))
         return Spending(*found) if found else Spending()
 
     def forget_job(self) -> None:
         """Begin the job anew: no spending, none of its useless replies."""
-        self._file.execute("DELETE FROM replies WHERE job = ?", (self.job,))
-        self._file.execute("DELETE FROM spending WHERE job = ?", (self.job,))
+        self._execute("DELETE FROM replies WHERE job = ?", (self.job,))
+        self._execute("DELETE FROM spending WHERE job = ?", (self.job,))
 
     def close(self) -> None:
         self._file.close()

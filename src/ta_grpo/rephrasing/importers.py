@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..question_files import Row, Table, read_file
+from ..question_files import Row, Table, iter_jsonl_rows, read_file
 from ..question_rows import is_sentinel
 from ..questions import Question, load_questions
 from ..verifier import extract_answer, verify_many
@@ -41,13 +41,17 @@ class Imported:
     problems: list[str] = field(default_factory=list)
 
 
-def load_rephrased(source: str, layout: str | None = None, columns: Mapping[str, str] | None = None) -> Imported:
+def load_rephrased(
+    source: str, layout: str | None = None, columns: Mapping[str, str] | None = None, limit: int | None = None
+) -> Imported:
     """Read a rephrased file of any layout.
 
     Args:
         source: the file; for the layout ``questions``, a named set as well.
         layout: one of ``LAYOUTS``; None: by the columns of the file.
         columns: for the layout ``questions``, as in ``load_questions``.
+        limit: the first questions only.
+        limit: the first questions only.
 
     Raises:
         UserError: an unknown layout, a file that is not of it or holds no question, or bad rows.
@@ -58,12 +62,14 @@ def load_rephrased(source: str, layout: str | None = None, columns: Mapping[str,
     if layout == QUESTIONS or columns or not path.is_file():
         if layout not in (None, QUESTIONS):
             raise UserError(f"--layout {layout}: name a file of it, and leave --columns out; got {source}")
-        return _plain(source, columns)
+        return _plain(source, columns, limit)
+    if limit is not None and layout is None and _is_plain(path):
+        return _plain(source, columns, limit)
     table = read_file(path)
     there = set(table.columns)
     layout = layout or next((name for name, needed in _COLUMNS.items() if there >= set(needed)), QUESTIONS)
     if layout == QUESTIONS:
-        return _plain(source, columns)
+        return _plain(source, columns, limit)
     if missing := [name for name in _COLUMNS[layout] if name not in there]:
         raise UserError(
             f"{path}: --layout {layout} needs the column {missing[0]!r}; it has: {', '.join(table.columns)}"
@@ -74,11 +80,20 @@ def load_rephrased(source: str, layout: str | None = None, columns: Mapping[str,
     if not imported.questions:
         told = "; ".join([*imported.problems[:5], *(f"{reason}: {n}" for reason, n in imported.left_out.items())])
         raise UserError(f"{path}: holds no question with an answer ({told})")
+    imported.questions = imported.questions[:limit]
     return imported
 
 
-def _plain(source: str, columns: Mapping[str, str] | None) -> Imported:
-    loaded = load_questions(source, columns)
+def _is_plain(path: Path) -> bool:
+    """Whether the first row of a .jsonl file, which alone is read, is of the layout ``questions``."""
+    if path.suffix.lower() != ".jsonl":
+        return False
+    first = next(iter_jsonl_rows(path), None)
+    return first is not None and not any(first.values.keys() >= set(needed) for needed in _COLUMNS.values())
+
+
+def _plain(source: str, columns: Mapping[str, str] | None, limit: int | None) -> Imported:
+    loaded = load_questions(source, columns, limit)
     return Imported(list(loaded), QUESTIONS, Counter(loaded.dropped))
 
 

@@ -22,7 +22,7 @@ from ..errors import UserError
 from ..openai_client import Endpoint
 from ..question_files import write_file
 from ..questions import Question, QuestionSet, iter_questions, load_questions, question_record
-from ..rundir import append_jsonl, iter_jsonl, write_json_atomic
+from ..rundir import append_jsonl, iter_jsonl, read_json, write_json_atomic
 from .cache import ReplyCache, Spending
 from .chat import Chat
 from .checks import CHECKS
@@ -197,19 +197,19 @@ class Job:
                 f"{self.output} was begun with other settings ({'; '.join(changed)}); resume with the same ones, or "
                 "choose another --output"
             )
-        if not self.settings.rules and before["templates"] != self.prompts.labels():
+        if not self.settings.rules and before.get("templates") != self.prompts.labels():
             raise UserError(f"the prompt templates have changed since {self.output} was begun; choose another --output")
-        if before["questions_sha256"] != self.data_hash:
+        if before.get("questions_sha256") != self.data_hash:
             raise UserError(f"the questions have changed since {self.output} was begun; choose another --output")
 
     def _meta(self) -> dict[str, Any]:
-        try:
-            return json.loads(self.meta.read_text(encoding="utf-8"))
-        except ValueError:
-            raise UserError(f"{self.meta} is damaged; restore it, or choose another --output") from None
+        content = read_json(self.meta)
+        if not isinstance(content.get("settings"), dict):
+            raise UserError(f"{self.meta} is damaged: it has no settings; restore it, or choose another --output")
+        return content
 
     def is_done(self) -> bool:
-        return self.settings.resume and self.output.exists() and self._meta()["finished"]
+        return self.settings.resume and self.output.exists() and self._meta().get("finished") is True
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -245,7 +245,15 @@ class Job:
             if record.get("id") != next(ids, None):
                 raise UserError(f"{self.partial} holds other questions; move it away and start anew")
             self.done += 1
+            self._count(record, self.partial)
+
+    def _count(self, record: dict[str, Any], path: Path) -> None:
+        """Count a finished question that was read."""
+        try:
             self.report.add(record)
+        except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
+            where = f"{path}, question {record.get('id')!r:.80}"
+            raise UserError(f"{where}: a field is missing or damaged; restore the file, or move it away") from None
 
     def write(self, records: Sequence[dict[str, Any]]) -> None:
         """Append finished questions."""
@@ -263,22 +271,26 @@ class Job:
                 write_file(self.output, [record for record, _ in iter_jsonl(self.partial)])
         self.partial.unlink(missing_ok=True)
         if not self.report.questions:
-            self.report = self._report_of_output()
+            self._read_output()
         self._write_meta(finished=True)
         return self._outcome()
 
     def finished(self) -> Outcome:
         """The outcome of a run that has come to its end before."""
-        self.report = self._report_of_output()
+        self._read_output()
+        meta = self._meta()
+        if self.report.figures() != meta.get("quality"):
+            raise UserError(f"{self.output} is not what {self.meta.name} says of it; restore it, or move both away")
         if self.settings.asks_a_model:
-            meta = self._meta()["spent"]
-            return Outcome(self.output, self.report, Spending(**meta), self.priced)
+            return Outcome(self.output, self.report, Spending(**meta["spent"]), self.priced)
         return self._outcome()
 
-    def _report_of_output(self) -> QualityReport:
-        if self.output.suffix.lower() == ".jsonl":
-            return QualityReport.of(record for record, _ in iter_jsonl(self.output))
-        return QualityReport.of(map(question_record, load_questions(self.output)))
+    def _read_output(self) -> None:
+        self.report = QualityReport()
+        is_jsonl = self.output.suffix.lower() == ".jsonl"
+        rows = (record for record, _ in iter_jsonl(self.output)) if is_jsonl else None
+        for record in rows or map(question_record, load_questions(self.output)):
+            self._count(record, self.output)
 
     def spent(self) -> Spending:
         return Spending() if self.cache is None else self.cache.spent()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..evaluation.summary import SUMMARY_FILE, Evaluation, load_evaluation
-from ..rundir import METRICS_FILE, checkpoint_dirs, read_jsonl, rollouts_files
+from ..rundir import METRICS_FILE, checkpoint_dirs, read_json, read_metrics, rollouts_files
 
 if TYPE_CHECKING:
     from ..controls.experiment import ExperimentSettings
@@ -112,7 +111,7 @@ def read_run(path: Path, name: str) -> Run:
         path=path,
         config=_read_object(path / "config.json"),
         manifest=_read_object(path / "manifest.json"),
-        metrics=[record for record in read_jsonl(path / METRICS_FILE) if isinstance(record.get("step"), int)],
+        metrics=read_metrics(path),
         evaluations={place.parent.name: load_evaluation(place.parent) for place in places},
         diagnostics=_read_object(diagnostics) if diagnostics.exists() else None,
         rollouts=rollouts_files(path),
@@ -131,15 +130,7 @@ def _is_experiment(path: Path) -> bool:
 
 def _read_object(path: Path) -> dict[str, Any]:
     """A JSON object; an empty one if there is no such file."""
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (ValueError, OSError):
-        content = None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it holds no JSON object; restore it, or move it away")
-    return content
+    return read_json(path) if path.exists() else {}
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..diagnostics.diversity import distinct_n_grams
 from ..errors import UserError
+from ..rundir import read_rollouts
 from .reading import Run
 from .settings import ROLLOUTS_IN_PAGE
 
@@ -89,13 +90,7 @@ def scan(number: int, run: Run, sample: int) -> Iterator[Group]:
 
 def read_groups(run: Run, path: Path) -> list[list[Row]]:
     """The rows of a rollouts file, group by group."""
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read ({' '.join(str(error).split())}); restore it, or remove it") from None
+    table = read_rollouts(path)
     if absent := [name for name in _NEEDED if name not in table.column_names]:
         raise UserError(f"{path} holds no rollouts: it has no column {absent[0]}; move it away")
     rows = table.to_pylist()

@@ -16,9 +16,12 @@ from typing import Any
 
 from ..errors import UserError
 from ..questions import Question, check_prompt_template, question_prompt
-from ..rundir import append_jsonl, iter_jsonl, write_json_atomic
+from ..rundir import append_jsonl, iter_jsonl, read_json, write_json_atomic
 from .arrived import Arrived
 from .plan import Completion, Sampler, digest_of, plan_batches
+
+SAMPLE_FIELDS = {"id": str, "sample": int, "completion": str, "tokens": (int, type(None)), "finished": bool}
+"""What a line holds at least, and of which types."""
 
 
 def sample_to_file(
@@ -102,12 +105,7 @@ def _check_meta(path: Path, meta: Mapping[str, Any]) -> None:
             )
         write_json_atomic(meta_path, now)
         return
-    try:
-        before = json.loads(meta_path.read_text("utf-8"))
-    except ValueError:
-        before = None
-    if not isinstance(before, dict):
-        raise UserError(f"{meta_path} is damaged; move it and {path.name} away to draw the samples anew")
+    before = read_json(meta_path)
     changed = [
         f"{name} (then {before.get(name)!r:.60}, now {now.get(name)!r:.60})"
         for name in sorted(before.keys() | now.keys())
@@ -129,7 +127,7 @@ def keep_whole_batches(path: Path, planned: Iterable[Sequence[Mapping[str, Any]]
     Raises:
         UserError: the file holds other lines.
     """
-    lines = iter_jsonl(path)
+    lines = iter_jsonl(path, SAMPLE_FIELDS)
     done = end = 0
     for batch in planned:
         found = list(itertools.islice(lines, len(batch)))

@@ -19,10 +19,10 @@ class TrainingProgress(TrainerCallback):
     def __init__(self, title: str, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[figures]}", markup=False),
             TimeRemainingColumn(),
             console=self.console,
         )
@@ -73,9 +73,8 @@ class TrainingProgress(TrainerCallback):
             steps_done = max(state.global_step - self._first_step, 1)
             left = int((now - self._started) / steps_done * (state.max_steps - state.global_step))
             step = f"step {state.global_step}/{state.max_steps}"
-            self.console.print(
-                f"{self.title}: {step}  {figures}  {left // 60}:{left % 60:02d} left", highlight=False, soft_wrap=True
-            )
+            text = f"{self.title}: {step}  {figures}  {left // 60}:{left % 60:02d} left"
+            self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.close()

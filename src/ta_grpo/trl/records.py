@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
 from transformers import TrainerCallback
 
 from ..model_card import write_model_card
 from ..rundir import (
     CHECKPOINT_PREFIX,
     append_metrics,
+    read_rollouts,
     rollouts_file,
     rollouts_files,
     write_parquet_atomic,
@@ -45,7 +45,7 @@ class RunRecords(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Count what a resumed run has sampled."""
         done = [path for step, path in rollouts_files(self.run_dir).items() if step <= state.global_step]
-        self.responses = sum(pyarrow.parquet.read_metadata(path).num_rows for path in done)
+        self.responses = sum(read_rollouts(path, ["phrasing_index"]).num_rows for path in done)
 
     def _collect(self, trainer: TAGRPOTrainer) -> None:
         self.responses += len(trainer._logs["prompt"])

@@ -8,19 +8,23 @@ written counts as the newest; and rotation can delete the last good one before t
 
 from __future__ import annotations
 
+import errno
+import json
 import logging
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 from trl import GRPOTrainer  # pyright: ignore[reportPrivateImportUsage]
 from trl.trainer.utils import RepeatSampler
 
 from ..errors import UserError
-from ..rundir import COMPLETE_MARK, checkpoint_dirs, is_complete, last_complete_checkpoint
+from ..rundir import COMPLETE_MARK, checkpoint_dirs, is_complete, last_complete_checkpoint, read_json, read_jsonl
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +88,12 @@ class ResumableGRPOTrainer(GRPOTrainer):
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             super()._save_checkpoint(model, trial)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            if isinstance(error, RuntimeError) and "inline_container" not in str(error):  # torch's writer of files
+                raise
+            number = getattr(error, "errno", None) or errno.ENOSPC  # the writers of tensors tell no number
+            reason = f"cannot be written: the disk is full, it seems ({_first_line(error)})"
+            raise OSError(number, getattr(error, "strerror", None) or reason, str(mark.parent)) from error
         finally:
             self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
@@ -121,6 +131,40 @@ class _SaveAtGenerationBoundaries(TrainerCallback):
         control.should_save = self.pending and at_boundary
         if control.should_save:
             self.pending = False
+
+
+def check_checkpoint(checkpoint: Path, metrics: Path) -> None:
+    """Refuse a checkpoint with a damaged file before anything is loaded from it.
+
+    Of torch's files every byte is checked, since they hold check sums; of weights in safetensors only the head and the
+    length, since they hold none.
+
+    Raises:
+        UserError: naming the file; or ``metrics``, if it lacks a step that the checkpoint's trainer has logged.
+    """
+    for path in sorted(checkpoint.iterdir()):
+        try:
+            if path.suffix == ".json":
+                json.loads(path.read_text(encoding="utf-8"))
+            elif path.suffix == ".safetensors":
+                with safe_open(path, "pt"):
+                    pass
+            elif path.suffix in (".pt", ".pth", ".bin") and (damaged := zipfile.ZipFile(path).testzip()):
+                raise ValueError(f"its record {damaged} is not what was written")
+        except (OSError, ValueError, zipfile.BadZipFile, SafetensorError) as error:
+            raise UserError(
+                f"{path} is damaged ({_first_line(error)}); restore it, or remove {checkpoint} to go on from the "
+                "checkpoint before it"
+            ) from None
+    state = checkpoint / "trainer_state.json"
+    logged = read_json(state).get("log_history") or [] if state.exists() else []
+    there = {line["step"] for line in read_jsonl(metrics, {"step": int})}
+    if absent := sorted({entry["step"] for entry in logged} - there):
+        raise UserError(f"{metrics} lacks step {absent[0]}, which was trained; restore it, or start anew elsewhere")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def remove_incomplete_checkpoints(run_dir: str | Path) -> list[Path]:

@@ -17,18 +17,19 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from safetensors import SafetensorError
 from transformers import PrinterCallback
 from transformers.utils import logging as transformers_logging
 
 from ..errors import UserError
-from ..models import choose_threads, load_tokenizer, resolve_model
+from ..models import cannot_load, choose_threads, load_tokenizer, resolve_model
 from ..questions import QuestionSet, as_train_rows, load_questions
-from ..rundir import RunDir, cut_records, is_finished
+from ..rundir import METRICS_FILE, RunDir, cut_records, is_finished
 from ..settings import check_names, help_of, typed_settings
 from .config import TAGRPOConfig
 from .progress import TrainingProgress
 from .records import RunRecords
-from .resume import last_complete_checkpoint, remove_incomplete_checkpoints
+from .resume import check_checkpoint, last_complete_checkpoint, remove_incomplete_checkpoints
 from .train_settings import FREE_TO_CHANGE, TrainSettings
 from .trainer import TAGRPOTrainer
 
@@ -68,13 +69,15 @@ def train(settings: TrainSettings) -> Path:
     transformers_logging.disable_progress_bar()  # one display is enough
     # TRL gives each process its seed after the model is made; adapters are random.
     torch.manual_seed(settings.seed)
-    trainer = TAGRPOTrainer(
-        model=model,
-        reward_funcs=load_reward(settings.reward),
-        args=config,
-        train_dataset=dataset,
-        peft_config=_lora(settings),
-    )
+    reward = load_reward(settings.reward)
+    try:
+        trainer = TAGRPOTrainer(
+            model=model, reward_funcs=reward, args=config, train_dataset=dataset, peft_config=_lora(settings)
+        )
+    except (OSError, SafetensorError) as error:
+        if getattr(error, "errno", None) is not None:  # of a file to write
+            raise
+        raise cannot_load(model, error) from error
     choose_threads(trainer.model)
     trainer.remove_callback(PrinterCallback)
     RunRecords(settings.output_dir, trainer, settings.max_responses)
@@ -95,6 +98,8 @@ def _last_checkpoint(run_dir: Path, first_process: bool) -> str | None:
     if not first_process:
         return None if checkpoint is None else str(checkpoint)
     remove_incomplete_checkpoints(run_dir)
+    if checkpoint is not None:
+        check_checkpoint(checkpoint, run_dir / METRICS_FILE)
     step = 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
     cut_records(run_dir, step)
     if checkpoint is None:
@@ -182,8 +187,7 @@ def _passes_of_a_step(settings: TrainSettings, values: dict[str, Any]) -> int:
 
 def read_questions(settings: TrainSettings) -> QuestionSet:
     """The questions to train on, with what was dropped at load told."""
-    questions = load_questions(settings.questions, settings.columns)
-    return questions[: settings.limit] if settings.limit is not None else questions
+    return load_questions(settings.questions, settings.columns, settings.limit)
 
 
 def training_rows(settings: TrainSettings, questions: QuestionSet, tokenizer: Any) -> Dataset:
