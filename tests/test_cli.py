@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ta_grpo.cli import main
+from ta_grpo.verifier import close_workers, worker_status
 from tiny_models import save_model, tokenizer
 from trl_runs import question_rows
 
@@ -137,6 +138,32 @@ def test_a_dry_run_prints_the_arithmetic_and_touches_nothing(place, monkeypatch,
     assert main([*words, "--dry-run"]) == 0
     assert "4 phrasings x 2" in capsys.readouterr().out
     assert sorted(place.iterdir()) == before
+
+
+def test_a_question_whose_answer_cannot_be_checked_is_not_trained_on(place, monkeypatch, capsys, caplog):
+    """No completion of it could be right: sampling it would buy a reward that is never there."""
+    monkeypatch.chdir(place)
+    rows = question_rows(4)
+    rows[1]["answer"] = r"\frac{1}{2"
+    questions(place / "one-unusable.jsonl", rows)
+    counts = {}
+    for reward in ("accuracy", "math:fsum"):
+        words = train_words(questions="one-unusable.jsonl", max_steps=None, reward=reward)
+        assert main([*words, "--dry-run", "--json"]) == 0
+        counts[reward] = json.loads(capsys.readouterr().out)["batch"]["questions"]
+    assert counts == {"accuracy": 3, "math:fsum": 4}
+    assert "1 of 4 questions are left out" in caplog.text
+    assert rows[1]["id"] in caplog.text
+
+
+def test_the_verifiers_workers_are_there_before_anything_is_sampled(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    rows = question_rows(4)
+    rows[2]["answer"] = r"\sqrt{2} + 1"
+    questions(place / "algebra.jsonl", rows)
+    close_workers()
+    assert main([*train_words(questions="algebra.jsonl"), "--dry-run"]) == 0
+    assert worker_status().pids
 
 
 def test_flags_come_before_the_file(place, monkeypatch, capsys):

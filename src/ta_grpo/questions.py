@@ -89,8 +89,12 @@ class QuestionSet(Sequence[Question]):
     def __getitem__(self, index: slice) -> QuestionSet: ...
     def __getitem__(self, index: int | slice) -> Question | QuestionSet:
         if isinstance(index, slice):
-            return QuestionSet(self._questions[index], self.name, self.path, self.dropped, self.prompt_template)
+            return self.with_questions(self._questions[index])
         return self._questions[index]
+
+    def with_questions(self, questions: Iterable[Question]) -> QuestionSet:
+        """The same set with these questions."""
+        return QuestionSet(questions, self.name, self.path, self.dropped, self.prompt_template)
 
     def __repr__(self) -> str:
         return f"QuestionSet({len(self)} questions, name={self.name!r})"

@@ -185,7 +185,7 @@ def _counts(config: Mapping[str, Any], settings: DiagnoseSettings) -> tuple[int,
 def _probe_questions(config: Mapping[str, Any], settings: DiagnoseSettings, num_rephrasings: int) -> Any:
     """The name of the set, its first questions that can serve, and the file they come from."""
     from ..questions import load_questions
-    from ..verifier import verify_many
+    from ..verifier import with_checkable_answers
 
     spec = settings.questions or config["questions"]
     loaded = load_questions(spec, None if settings.questions else config.get("columns"))
@@ -195,21 +195,11 @@ def _probe_questions(config: Mapping[str, Any], settings: DiagnoseSettings, num_
             f"{spec}: none of its {len(loaded)} questions has {num_rephrasings} rephrasings; add some (ta-grpo "
             "rephrase), name another --questions, or lower --num-rephrasings"
         )
-    asked = enough[: settings.num_questions]
-    golds = ((_boxed(question.answer), question.answer) for question in asked)
-    usable = [question for question, verdict in zip(asked, verify_many(golds), strict=True) if verdict.correct]
-    if not usable:
-        raise UserError(f"{spec}: none of the first {len(asked)} questions has an answer that can be checked")
-    if len(usable) < len(asked):
-        logger.warning("%d questions are left out, since their answers cannot be checked", len(asked) - len(usable))
+    asked = loaded.with_questions(enough[: settings.num_questions])
     if len(asked) < settings.num_questions:
         logger.warning("%s: only %d questions have %d rephrasings", spec, len(asked), num_rephrasings)
-    chosen = type(loaded)(usable, loaded.name, loaded.path, loaded.dropped, loaded.prompt_template)
+    chosen = loaded.with_questions(with_checkable_answers(asked)[0])
     return spec, chosen, {} if loaded.path is None else {"questions": loaded.path}
-
-
-def _boxed(answer: str) -> str:
-    return answer if "\\boxed" in answer else f"\\boxed{{{answer}}}"
 
 
 def _sampling(

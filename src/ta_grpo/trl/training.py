@@ -26,6 +26,7 @@ from ..models import cannot_load, choose_threads, load_tokenizer, resolve_model
 from ..questions import QuestionSet, as_train_rows, load_questions
 from ..rundir import METRICS_FILE, RunDir, cut_records, is_finished
 from ..settings import check_names, help_of, typed_settings
+from ..verifier import accuracy_reward, with_checkable_answers
 from .config import TAGRPOConfig
 from .progress import TrainingProgress
 from .records import RunRecords
@@ -186,8 +187,16 @@ def _passes_of_a_step(settings: TrainSettings, values: dict[str, Any]) -> int:
 
 
 def read_questions(settings: TrainSettings) -> QuestionSet:
-    """The questions to train on, with what was dropped at load told."""
-    return load_questions(settings.questions, settings.columns, settings.limit)
+    """The questions to train on, with what was dropped at load told.
+
+    With the accuracy reward, a question whose reference answer the verifier cannot check is left out and named: no
+    completion of it could earn a reward. References that need algebra start the verifier's workers, before anything is
+    sampled.
+    """
+    questions = load_questions(settings.questions, settings.columns, settings.limit)
+    if settings.reward == "accuracy":
+        questions = questions.with_questions(with_checkable_answers(questions)[0])
+    return questions
 
 
 def training_rows(settings: TrainSettings, questions: QuestionSet, tokenizer: Any) -> Dataset:
@@ -213,8 +222,6 @@ def load_reward(name: str) -> Callable[..., Any]:
         UserError: there is no such module or function.
     """
     if name == "accuracy":
-        from ..verifier import accuracy_reward
-
         return accuracy_reward
     module_name, colon, function_name = name.partition(":")
     if not colon or not module_name or not function_name:
