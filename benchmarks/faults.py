@@ -26,12 +26,13 @@ import fault_disk
 import fault_files
 import fault_inputs
 import fault_kills
+import fault_texts
 from fault_setup import Context, Fault, fresh
 from rephrase_speed import answered, endpoint
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-CAMPAIGNS = {module.CAMPAIGN: module for module in (fault_kills, fault_disk, fault_files, fault_inputs)}
+CAMPAIGNS = {module.CAMPAIGN: module for module in (fault_kills, fault_disk, fault_files, fault_inputs, fault_texts)}
 _LATENCY = 0.05
 
 
