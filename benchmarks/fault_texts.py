@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,7 +41,7 @@ TEXTS = {
 }
 NAMES = (
     "../../outside",
-    "/tmp/outside",
+    "/outside",
     "a/../../b",
     "..",
     "CON",
@@ -84,8 +85,13 @@ def _try(context: Context, verb: str, what: str, words: list[Any], folder: Path,
 
 def _outside(context: Context, folder: Path) -> list[Path]:
     """Files of the campaign and of its surroundings that are not in the folder."""
-    shared = Path("/tmp")  # noqa: S108
-    places = [*context.place.parent.glob("*"), *shared.glob("outside*"), *shared.glob("executed*")]
+    shared = Path(tempfile.gettempdir())
+    places = [
+        *context.place.parent.glob("*"),
+        *Path("/").glob("outside*"),
+        *shared.glob("outside*"),
+        *shared.glob("executed*"),
+    ]
     return sorted([*places, *(path for path in context.place.glob("*") if path != folder)])
 
 

@@ -410,3 +410,26 @@ def test_importing_needs_no_heavy_library():
 
 def test_sentinels_are_compared_without_case():
     assert all(sentinel == sentinel.casefold().strip() for sentinel in SENTINEL_ANSWERS)
+
+
+def test_a_damaged_parquet_file_is_told_and_never_a_traceback(tmp_path):
+    rows = [{"question": "Wie viele Äpfel?", "answer": "3", "note": {"a": None}}]
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace("Äpfel".encode(), b"\xff\xffpfel"))
+    assert "not a Parquet file that can be read" in refusal(path)
+    metadata = {"ta_grpo": "json"}
+    schema = pyarrow.schema([("question", "string"), ("answer", "string")]).append(
+        pyarrow.field("note", pyarrow.string(), metadata=metadata)
+    )
+    pyarrow.parquet.write_table(pyarrow.table([["Why?"], ["1"], ["{"]], schema=schema), path)
+    assert "row 1: broken JSON" in refusal(path)
+
+
+def test_a_limit_reads_no_more_of_a_file_than_it_needs(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"question": "What is {n}?", "answer": "{n}"}}\n' for n in range(5)) + "not json\n")
+    assert [question.answer for question in load_questions(path, limit=3)] == ["0", "1", "2"]
+    assert load_questions(path, limit=3).path == path
+    assert "line 6" in refusal(path)

@@ -170,3 +170,33 @@ def test_a_killed_run_repeats_at_most_what_was_under_way(tmp_path, endpoint):
     assert (tmp_path / "out.jsonl").read_bytes() == (whole / "out.jsonl").read_bytes()
     assert len(endpoint.answered) - paid <= 3 * 8
     assert set(endpoint.answered) == whole_run
+
+
+def test_damaged_files_of_a_run_are_named(tmp_path, endpoint):
+    run(tmp_path, endpoint, 3)
+    for name, damage, told in (
+        ("out.jsonl", lambda content: content[: len(content) // 2], "is not what out.meta.json says"),
+        ("out.meta.json", lambda content: content[:-9], "out.meta.json is damaged"),
+        ("out.jsonl", lambda content: content.replace(b'"rephrasings"', b'"rephrasingz"', 1), "field is missing"),
+    ):
+        path, content = tmp_path / name, (tmp_path / name).read_bytes()
+        path.write_bytes(damage(content))
+        with pytest.raises(UserError, match=told):
+            run(tmp_path, endpoint, 3, resume=True)
+        path.write_bytes(content)
+
+
+def test_a_cache_that_is_damaged_or_has_no_room_is_told(tmp_path):
+    from ta_grpo.rephrasing.cache import ReplyCache, Spending
+
+    cache = ReplyCache(tmp_path / "a.sqlite", "job")
+    cache._file.execute("INSERT INTO replies VALUES ('key', '', '{\"text\": ')")
+    with pytest.raises(UserError, match=r"damaged .*; move it away"):
+        cache.get("key")
+    cache._file.execute("PRAGMA max_page_count = 6")
+    kept = 0
+    with pytest.raises(OSError, match="full") as caught:  # noqa: PT012 - which of them fails is SQLite's
+        for kept in range(1000):
+            cache.put(str(kept), {"text": "x" * 1000, "problem": ""}, True, Spending(calls=1))
+    assert caught.value.errno == 28
+    assert cache.spent().calls == kept

@@ -11,7 +11,17 @@ import sys
 import pytest
 
 from ta_grpo.errors import UserError
-from ta_grpo.rundir import RunDir, append_jsonl, read_jsonl, truncate_jsonl, write_json_atomic
+from ta_grpo.rundir import (
+    RunDir,
+    append_jsonl,
+    read_jsonl,
+    read_metrics,
+    read_rollouts,
+    rollouts_file,
+    truncate_jsonl,
+    write_json_atomic,
+    write_parquet_atomic,
+)
 
 
 def manifest(run_dir: RunDir) -> dict:
@@ -125,3 +135,57 @@ def test_a_json_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
     with pytest.raises(TypeError):
         write_json_atomic(path, {"a": object()})
     assert json.loads(path.read_text()) == {"a": 1}
+    assert os.listdir(tmp_path) == ["summary.json"]
+
+
+def test_an_error_of_the_system_names_the_file_and_how_a_run_ended_does_not_hide_it(tmp_path, monkeypatch):
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    run = RunDir(tmp_path / "run", {}).open()
+    with pytest.raises(OSError, match=r"metrics\.jsonl") as caught, run:  # noqa: PT012
+        monkeypatch.setattr(os, "fsync", full)
+        append_jsonl(tmp_path / "metrics.jsonl", [{"step": 1}])
+    assert caught.value.errno == 28
+    monkeypatch.undo()
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
+    with RunDir(tmp_path / "run", {}).open(resume=True):
+        pass
+
+
+@pytest.mark.parametrize("name", ["config.json", "manifest.json"])
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"a": "\xff"}', b'{"attempts": 3', b"[" * 100_000])
+def test_a_damaged_json_file_is_named(tmp_path, name, content):
+    with RunDir(tmp_path / "run", {"a": 1}).open():
+        pass
+    (tmp_path / "run" / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"{name} is damaged"):
+        RunDir(tmp_path / "run", {"a": 1}).open(resume=True)
+
+
+def test_a_record_without_a_field_is_named_with_its_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"stap": 2}\n')
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2: no step"):
+        read_jsonl(path, {"step": int})
+
+
+def test_metrics_that_end_before_a_finished_run_does_are_refused(tmp_path):
+    with RunDir(tmp_path, {}).open():
+        for step in (1, 2, 3):
+            write_parquet_atomic(rollouts_file(tmp_path, step), [{"id": "a"}])
+        append_jsonl(tmp_path / "metrics.jsonl", [{"step": 1}, {"step": 2}])
+        assert len(read_metrics(tmp_path)) == 2  # it may be under way
+    with pytest.raises(UserError, match="ends with step 2, but the run went on to step 3"):
+        read_metrics(tmp_path)
+    append_jsonl(tmp_path / "metrics.jsonl", [{"step": 3}])
+    assert len(read_metrics(tmp_path)) == 3
+
+
+def test_a_byte_of_a_rollouts_file_that_changed_is_seen(tmp_path):
+    path = rollouts_file(tmp_path, 1)
+    write_parquet_atomic(path, [{"completion": "so the answer is 42"}] * 3)
+    assert read_rollouts(path, ["completion"]).num_rows == 3
+    path.write_bytes(path.read_bytes().replace(b"answer is 42", b"answer is 43", 1))
+    with pytest.raises(UserError, match=r"step_00001\.parquet cannot be read"):
+        read_rollouts(path)

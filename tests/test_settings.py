@@ -18,6 +18,11 @@ from ta_grpo.settings import check_names, read_settings_file, typed_settings
         (b"1: 2\n", "must hold"),
         (b"a: \xff\n", r"not UTF-8 text \(byte 3\)"),
         (b"a: !!python/object/apply:os.getcwd []\n", "not valid YAML"),
+        (b"a: 1\nb: {c: 1, c: 2}\n", "'c' occurs twice; keep one"),
+        (b"a: &x [1, 2]\nb: *x\n", r"the alias \*x: write its value out"),
+        (b"a: " + b"9" * 5000, "not valid YAML"),
+        (b"a: 2026-99-99", "not valid YAML"),
+        (b"a: " + b"[" * 5000, "not valid YAML"),
     ],
 )
 def test_a_settings_file_that_cannot_be_read(tmp_path, content, message):
@@ -103,3 +108,9 @@ def test_values_of_another_type_are_refused(name, value, message):
 def test_all_wrong_types_are_told_at_once():
     with pytest.raises(UserError, match=r"whole must be.*; rate must be"):
         typed_settings({"whole": "x", "rate": "y"}, TYPES, "run.yaml")
+
+
+def test_a_number_that_no_float_holds(tmp_path):
+    with pytest.raises(UserError, match=r"rate must be a number; got 9+") as caught:
+        typed_settings({"rate": 10**400 - 1}, {"rate": float}, where="x")
+    assert len(str(caught.value)) < 200

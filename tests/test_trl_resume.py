@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 
 from ta_grpo.errors import UserError
 from ta_grpo.rundir import COMPLETE_MARK, checkpoints, last_complete_checkpoint
+from ta_grpo.trl.resume import check_checkpoint
 from tiny_models import save_model
 from trl_runs import question_rows, ta_trainer
 
@@ -197,3 +198,25 @@ def test_the_newest_checkpoint_is_the_last_complete_one(tmp_path):
         (tmp_path / name / COMPLETE_MARK).touch()
     assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
     assert last_complete_checkpoint(tmp_path / "nowhere") is None
+
+
+def test_a_damaged_checkpoint_is_named_before_anything_is_loaded(workplace, unbroken, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(unbroken, run)
+    checkpoint, metrics = run / "checkpoint-4", run / "metrics.jsonl"
+    check_checkpoint(checkpoint, metrics)
+    for name in ("model.safetensors", "optimizer.pt", "rng_state.pth", "trainer_state.json"):
+        path, content = checkpoint / name, (checkpoint / name).read_bytes()
+        path.write_bytes(content[: len(content) // 2])
+        with pytest.raises(UserError, match=rf"{name} is damaged .*; restore it, or remove .*checkpoint-4 to go on"):
+            check_checkpoint(checkpoint, metrics)
+        path.write_bytes(content)
+    path, content = checkpoint / "optimizer.pt", bytearray((checkpoint / "optimizer.pt").read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"optimizer\.pt is damaged"):
+        check_checkpoint(checkpoint, metrics)
+    shutil.copy(unbroken / "checkpoint-4/optimizer.pt", path)
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
+    with pytest.raises(UserError, match=r"metrics\.jsonl lacks step 3, which was trained"):
+        check_checkpoint(checkpoint, metrics)
