@@ -41,9 +41,13 @@ def main() -> int:
     parser.add_argument("campaigns", nargs="*", metavar="CAMPAIGN", help=f"of {', '.join(CAMPAIGNS)}; default: all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=float, default=1.0, help="of the faults of each kind, one at least")
+    parser.add_argument("--table", type=Path, nargs="+", help="only the table of output files that are there")
     parser.add_argument("-o", "--output", type=Path, default=Path("faults.jsonl"), help="one line a fault")
     parser.add_argument("--work", type=Path, help="folder to work in, kept; default: a temporary one")
     asked = parser.parse_args()
+    if asked.table:
+        print(table([Fault(**json.loads(line)) for path in asked.table for line in path.read_text().splitlines()]))
+        return 0
     if unknown := [name for name in asked.campaigns if name not in CAMPAIGNS]:
         parser.error(f"unknown campaign {unknown[0]}; the campaigns are {', '.join(CAMPAIGNS)}")
     tried: list[Fault] = []
@@ -84,11 +88,11 @@ def table(faults: Sequence[Fault]) -> str:
     lines = ["| campaign | verb | came to | times | handled | done again |", "|---|---|---|---|---|---|"]
     for key, times in counts.items():
         campaign, verb, came_to, handled = key
-        lines.append(
-            f"| {campaign} | {verb} | {came_to} | {times} | {'yes' if handled else 'NO'} | {repeated[key] or ''} |"
-        )
+        told = "cannot be seen" if came_to == fault_files.UNSEEN else "yes" if handled else "NO"
+        lines.append(f"| {campaign} | {verb} | {came_to} | {times} | {told} | {repeated[key] or ''} |")
     wrong = sum(not fault.handled for fault in faults)
-    return "\n".join([*lines, "", f"{len(faults)} faults, {wrong} not handled"])
+    unseen = sum(fault.came_to == fault_files.UNSEEN for fault in faults)
+    return "\n".join([*lines, "", f"{len(faults)} faults, {wrong} not handled, {unseen} that cannot be seen"])
 
 
 if __name__ == "__main__":
