@@ -36,7 +36,7 @@ def _readers(path: Path, folder: Path) -> dict[str, list[Any]]:
     return {
         "check": ["check", path, "--limit", "50"],
         "rephrase": ["rephrase", path, "-o", folder / "out.jsonl", "--rules", "-n", "1", "--limit", "20"],
-        "train": [*train_words(folder, questions=path, limit=4), "--dry-run"],
+        "train": [*train_words(folder, questions=path, limit=50), "--dry-run"],
         "export": ["export", "--questions", path, "--output-dir", folder / "export"],
         "eval": ["eval", "tiny", "--benchmarks", path, "--output-dir", folder / "eval", "--limit", "2", "--dry-run"],
     }

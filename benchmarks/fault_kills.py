@@ -1,11 +1,14 @@
-"""kill -9 at random moments of rephrase, train, eval and compare, each followed by the command that goes on."""
+"""kill -9 at random moments of rephrase, train, eval and compare, each followed by the command that goes on.
+
+Moments are drawn over the CPU time of an unbroken run, and so do not depend on how busy the machine is (Linux only).
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,6 @@ from fault_setup import (
     fresh,
     kill,
     lines_of,
-    now,
     rephrase_verb,
     run,
     start,
@@ -35,7 +37,7 @@ _SAME = "went on, the result of an unbroken run"
 
 @dataclass(frozen=True)
 class Unbroken:
-    """Seconds until a run has begun to write and until its end, its result, and the calls that it paid for."""
+    """CPU-seconds until a run has begun to write and until its end, its result, and the calls that it paid for."""
 
     begins: float
     ends: float
@@ -75,13 +77,16 @@ def _kills(context: Context, verb: Verb, wanted: int) -> Iterator[Fault]:
 def _unbroken(context: Context, verb: Verb) -> Unbroken:
     folder = fresh(context.place / f"{verb.name}-unbroken")
     verb.prepare(folder)
-    before, began = context.answered(), now()
+    before, used = context.answered(), 0.0
     process = start(verb.command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and not (folder / verb.begun).exists():
         time.sleep(0.005)
-    begins = now() - began
-    assert process.wait() == 0, f"{verb.name} fails without any fault"
-    return Unbroken(begins, now() - began, verb.result(folder), context.answered() - before)
+    begins = _cpu_seconds(process)
+    while process.poll() is None:
+        used = max(used, _cpu_seconds(process))
+        time.sleep(0.005)
+    assert process.returncode == 0, f"{verb.name} fails without any fault"
+    return Unbroken(begins, used, verb.result(folder), context.answered() - before)
 
 
 def _kill_once(context: Context, verb: Verb, folder: Path, whole: Unbroken) -> tuple[str, int] | None:
@@ -92,12 +97,21 @@ def _kill_once(context: Context, verb: Verb, folder: Path, whole: Unbroken) -> t
     earliest = 0.0 if context.rng.random() < 0.25 else 0.95 * whole.begins
     wait = context.rng.uniform(earliest, whole.ends)
     process = start(verb.command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=wait)
+    while process.poll() is None and _cpu_seconds(process) < wait:
+        time.sleep(0.005)
     if not kill(process):
         return None
     time.sleep(0.1)  # what was on its way to the endpoint arrives
-    return f"kill -9 after {wait:.2f} s of {whole.ends:.1f}", _to_repeat(verb, folder)
+    return f"kill -9 after {wait:.2f} CPU-seconds of {whole.ends:.1f}", _to_repeat(verb, folder)
+
+
+def _cpu_seconds(process: subprocess.Popen[Any]) -> float:
+    """What a process has used so far, without its workers; 0 once it has ended."""
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _to_repeat(verb: Verb, folder: Path) -> int:

@@ -143,7 +143,7 @@ def _as_names(context: Context) -> Iterator[Fault]:
             "out",
         ]
         yield _try(context, "eval", f"the id {name}", words, folder)
-        shown = fresh(folder / "x" / name.replace("/", "_"))  # a folder of that name, as far as one can have it
+        shown = fresh(folder / f"x{name.replace('/', '_')}")  # a folder of that name, as far as one can have it
         train = [
             "train",
             *flags({"model": "tiny", "questions": path}),
