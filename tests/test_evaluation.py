@@ -27,7 +27,7 @@ from ta_grpo.evaluation.tally import majority_vote
 from ta_grpo.questions import Question, QuestionSet
 from ta_grpo.rundir import read_jsonl
 from ta_grpo.sampling import Completion, SamplingSettings
-from ta_grpo.statistics import bootstrap_interval, pass_at_k
+from ta_grpo.statistics import PairedComparison, bootstrap_interval, pass_at_k
 
 QUESTIONS = QuestionSet(
     [Question("a", "1+1?", "2"), Question("b", "3+4?", "7", rephrasings=("seven?",)), Question("c", "8+9?", "17")],
@@ -366,6 +366,8 @@ def test_comparison_table_shows_points_with_intervals_and_p(tmp_path):
     text = rendered(comparison_table({"sums": {1: gap}}, [1, 2]))
     assert f"+33.3 [{100 * gap.low:+.1f},\u00a0{100 * gap.high:+.1f}] p={gap.p_value:.2g}" in text
     assert "–" in text
+    alone = PairedComparison(1.0, math.nan, math.nan, p_value=1.0, n=1)
+    assert "+100.0 p=1 " in rendered(comparison_table({"one question": {1: alone}}, [1]))
 
 
 def test_comparison_needs_the_same_questions_and_enough_samples(tmp_path):

@@ -385,6 +385,15 @@ def test_what_fits_in_no_layout_is_refused_with_what_to_try(capsys):
     assert "Traceback" not in error
 
 
+def described(**changes):
+    """Words for a model that is described, not named."""
+    sizes = {
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
+    }  # fmt: skip
+    return [word for name, size in (sizes | changes).items() for word in (f"--{name.replace('_', '-')}", str(size))]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -395,6 +404,11 @@ def test_what_fits_in_no_layout_is_refused_with_what_to_try(capsys):
         (["--model", "tiny", "--questions", "5"], "5 questions do not fill a generation batch of questions_per_step=8"),
         (["--model", "tiny", "--questions", "9", "--num-generations", "30"], "a multiple of num_rephrasings + 1 = 4"),
         (["--model", "tiny", "--questions", "9", "--gpus", "0"], "gpus=0 must be more than 0"),
+        (["--model", "tiny", "--questions", "9", "--beta", "-0.1"], "beta=-0.1 must be 0 or more"),
+        (["--model", "tiny", "--questions", "9", "--gpus", "2", "--sampling-gpus", "2"], "leaves none of 2 GPUs"),
+        (["--questions", "9", *described(model_type="no_such")], "'no_such' is not an architecture"),
+        (["--questions", "9", *described(hidden_size=65)], "--head-dim is missing: hidden_size=65"),
+        (["--questions", "9", *described(model_type="vit")], "vit is none for transformers"),
         (["--model", "tiny", "--questions", "9", "--sharding", "zero9"], "use one of ddp, zero2, zero3, fsdp2"),
         (["--model", "tiny", "--questions", "9", "--layouts", "[nemo]"], "use one of trl-transformers"),
         (["--model", "tiny", "--questions", "9", "--layouts", "[trl-server]"], "--gpus 2 or more"),

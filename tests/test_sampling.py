@@ -329,6 +329,8 @@ def test_text_gets_the_tokenizers_bos():
 def test_prompts_that_would_go_wrong_are_refused():
     sampler = make_sampler(chat_template=None)
     assert "conversational=False" in refusal(sampler.prepare, {"a": [{"role": "user", "content": "hi"}]})
+    unmarked = TransformersSampler(tiny_models.model(), tiny_models.tokenizer(add_bos=False), SETTINGS)
+    assert "question 'a': its prompt has no tokens" in refusal(unmarked.prepare, {"a": ""})
     assert "two BOS tokens (<bos>)" in refusal(sampler.prepare, {"a": "<bos>hi"})
     message = refusal(sampler.prepare, {"short": "hi", "long": "x" * 250})
     assert "'long'" in message

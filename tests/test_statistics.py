@@ -127,6 +127,13 @@ def test_a_higher_confidence_is_a_wider_interval_and_another_seed_another():
     assert bootstrap_interval(values, seed=1) != bootstrap_interval(values, seed=0)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:The BCa confidence interval")
+def test_where_no_correction_for_bias_is_defined_the_interval_is_that_of_the_resamples():
+    # one resample of two problems: its mean is on one side of 0.5, or is 0.5
+    intervals = [bootstrap_interval([0.0, 1.0], resamples=1, seed=seed) for seed in range(8)]
+    assert {(i.low, i.high) for i in intervals} <= {(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)}
+
+
 @pytest.mark.parametrize("values", [[], [0.5, math.nan], [math.inf], [[0.5, 0.5]]])
 def test_values_without_a_mean_are_refused(values):
     with pytest.raises(ValueError, match=r"one value a problem|not finite"):

@@ -30,6 +30,7 @@ def config(**settings: Any) -> TAGRPOConfig:
         ({"num_rephrasings": 0, "off_prompt_negatives": "drop"}, "nothing to act on"),
         ({"advantage_scope": "per_phrasing", "num_generations": 4}, "use num_generations=8 or more"),
         ({"per_device_train_batch_size": 4}, "set gradient_accumulation_steps=2"),
+        ({"per_device_train_batch_size": 3}, "set gradient_accumulation_steps=8"),
         ({"per_device_train_batch_size": 4, "steps_per_generation": 3}, "set steps_per_generation=2"),
         ({"pull_to_original": -1.0, "ratio_anchor": "sampled"}, "0 or more"),
         ({"pull_to_original": 1.0}, "ratio_anchor='sampled'"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -260,9 +260,9 @@ def _finite(values: ArrayLike) -> NDArray[np.float64]:
 def _bootstrap(values_Q: NDArray[np.float64], confidence: float, resamples: int, seed: int) -> tuple[float, float]:
     from scipy import stats
 
-    for method in ("BCa", "percentile"):
+    def interval(method: Literal["BCa", "percentile"]) -> tuple[float, float]:
         # The batch bounds the memory: resamples * Q numbers would be a gigabyte for a large set.
-        interval = stats.bootstrap(
+        low, high = stats.bootstrap(
             (values_Q,),
             np.mean,
             n_resamples=resamples,
@@ -271,9 +271,11 @@ def _bootstrap(values_Q: NDArray[np.float64], confidence: float, resamples: int,
             method=method,
             rng=np.random.default_rng(seed),
         ).confidence_interval
-        if np.isfinite(interval).all():
-            break  # BCa is undefined where every resample lies on one side of the mean.
-    return float(interval[0]), float(interval[1])
+        return float(low), float(high)
+
+    # BCa is undefined where every resample lies on one side of the mean.
+    corrected = interval("BCa")
+    return corrected if np.isfinite(corrected).all() else interval("percentile")
 
 
 def _sign_flip_p_value(difference_Q: NDArray[np.float64], resamples: int, seed: int) -> float:
