@@ -92,9 +92,9 @@ def alive(pid: int) -> bool:
 def test_outcomes_are_in_order_whatever_becomes_of_the_workers(serving: None) -> None:
     pairs = [("1", "1"), ("1", "die"), ("1", "2"), ("1", "sleep 60"), ("1", "slowly"), ("x\u0663\ud800\n", "gold")]
     before = time.monotonic()
-    outcomes = pool.compare_many(pairs * 2, timeout=1.0)
+    outcomes = pool.compare_many(pairs * 2, timeout=3.0)
     assert outcomes == ["right", "error", "wrong", "timed_out", "wrong", "x\u0663\ud800\n"] * 2
-    assert time.monotonic() - before < 20
+    assert time.monotonic() - before < 30
     status = worker_status()
     # a pair whose worker died was given to a second one, and to no third
     assert status.checks == 2 * len(pairs) + 2
@@ -108,8 +108,9 @@ def test_a_pair_whose_worker_died_once_is_decided_by_another(serving: None, tmp_
 
 
 def test_the_deadline_is_the_pairs_own_and_begins_with_its_work(serving: None) -> None:
-    pairs = [("1", "sleep 0.3")] * 4 * pool.number_of_workers()
-    assert pool.compare_many(pairs, timeout=1.0) == ["right"] * len(pairs)
+    # the last of them begins when the first one's deadline has passed
+    pairs = [("1", "sleep 1")] * 4 * pool.number_of_workers()
+    assert pool.compare_many(pairs, timeout=2.5) == ["right"] * len(pairs)
     assert pool.compare_many([("1", "deadline")], timeout=0.75) == ["0.75"]
 
 
@@ -166,7 +167,10 @@ def test_closing_ends_every_worker_and_a_stubborn_one_too(scripted: Scripted, mo
     assert worker_status() == pool.WorkerStatus((), 0)
 
 
-def test_a_dismissed_worker_has_a_moment_to_leave(scripted: Scripted, tmp_path: Path) -> None:
+def test_a_dismissed_worker_has_a_moment_to_leave(
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "DISMISSAL_SECONDS", 20.0)
     left = tmp_path / "left"
     scripted(SERVES + f"\n    time.sleep(0.1)\n    open({str(left)!r}, 'w').close()")
     assert pool.compare_many([("1", "1")], timeout=5.0) == ["right"]
