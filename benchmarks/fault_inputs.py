@@ -15,20 +15,12 @@ import pyarrow
 import pyarrow.parquet
 from fault_setup import Context, Done, Fault, fresh, measured, run, train_words, write_jsonl
 
-CAMPAIGN = "inputs"
 ROWS = [
     {"id": f"café/{n}", "question": f"Ana has {n + 2} cafés — how many are 3 more?", "answer": str(n + 5)}
     for n in range(6)
 ]
 _GIGABYTE = 1_000_000_000
 _MOST_MEGABYTES = {"check": 700, "rephrase": 300, "train": 1500}
-
-
-def faults(context: Context) -> Iterator[Fault]:
-    yield from _encodings(context)
-    yield from _parquets(context)
-    yield from _yamls(context)
-    yield from _large(context)
 
 
 def _readers(path: Path, folder: Path) -> dict[str, list[Any]]:
@@ -42,7 +34,7 @@ def _readers(path: Path, folder: Path) -> dict[str, list[Any]]:
     }
 
 
-def _judged(verb: str, what: str, done: Done, may_be_read: bool, most: float | None = None) -> Fault:
+def _judged(campaign: str, verb: str, what: str, done: Done, may_be_read: bool, most: float | None = None) -> Fault:
     if most is not None and done.megabytes > most:
         came_to, handled = f"MORE THAN {most:.0f} MB", False
     elif done.traceback or done.code < 0:
@@ -54,10 +46,10 @@ def _judged(verb: str, what: str, done: Done, may_be_read: bool, most: float | N
     else:
         came_to, handled = "TAKEN", False
     memory = f", {done.megabytes:.0f} MB resident at most" if done.megabytes else ""
-    return Fault(CAMPAIGN, verb, what + memory, came_to, handled, done.code, done.told)
+    return Fault(campaign, verb, what + memory, came_to, handled, done.code, done.told)
 
 
-def _encodings(context: Context) -> Iterator[Fault]:
+def encodings(context: Context) -> Iterator[Fault]:
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
     table = "id,question,answer\n" + "".join(f'{row["id"]},"{row["question"]}",{row["answer"]}\n' for row in ROWS)
     kinds = {
@@ -79,15 +71,15 @@ def _encodings(context: Context) -> Iterator[Fault]:
         path = folder / "questions.jsonl"
         path.write_bytes(content)
         for verb, words in _readers(path, folder).items():
-            yield _judged(verb, f"JSONL in {what}", run(words), may_be_read)
+            yield _judged("encodings", verb, f"JSONL in {what}", run(words), may_be_read)
     for what in ("latin-1", "utf-16"):
         folder = fresh(context.place / "encodings")
         (folder / "questions.csv").write_bytes(table.replace("—", "-").encode(what))
         for verb, words in _readers(folder / "questions.csv", folder).items():
-            yield _judged(verb, f"CSV in {what}", run(words), False)
+            yield _judged("encodings", verb, f"CSV in {what}", run(words), False)
 
 
-def _parquets(context: Context) -> Iterator[Fault]:
+def parquet(context: Context) -> Iterator[Fault]:
     good = pyarrow.Table.from_pylist(ROWS)
     for what, number in (
         *((name, 0) for name in ("no such columns", "a column of structures", "JSON that is none")),
@@ -103,7 +95,9 @@ def _parquets(context: Context) -> Iterator[Fault]:
         _write_parquet(context, path, what, good)
         for verb, words in _readers(path, folder).items():
             may_be_read = what in ("a byte changed", "a thousand columns")
-            yield _judged(verb, f"Parquet with {what}" + (f" ({number})" if number else ""), run(words), may_be_read)
+            yield _judged(
+                "parquet", verb, f"Parquet with {what}" + (f" ({number})" if number else ""), run(words), may_be_read
+            )
 
 
 def _write_parquet(context: Context, path: Path, what: str, good: Any) -> None:
@@ -166,7 +160,7 @@ YAMLS = {
 _TAKEN = ("UTF-16",)  # YAML has a mark for it
 
 
-def _yamls(context: Context) -> Iterator[Fault]:
+def yaml(context: Context) -> Iterator[Fault]:
     for what, content in YAMLS.items():
         folder = fresh(context.place / "yamls")
         path = folder / "settings.yaml"
@@ -191,13 +185,13 @@ def _yamls(context: Context) -> Iterator[Fault]:
         }
         for verb, words in commands.items():
             done = run(words)
-            fault = _judged(verb, f"YAML with {what}", done, False)
+            fault = _judged("yaml", verb, f"YAML with {what}", done, False)
             if (folder / "executed").exists():
-                fault = Fault(CAMPAIGN, verb, fault.what, "EXECUTED", False, done.code)
+                fault = Fault("yaml", verb, fault.what, "EXECUTED", False, done.code)
             yield fault
 
 
-def _large(context: Context) -> Iterator[Fault]:
+def large(context: Context) -> Iterator[Fault]:
     """A question file of 1 GB, or a share of it."""
     folder = fresh(context.place / "large")
     path, size = folder / "questions.jsonl", int(_GIGABYTE * min(context.share * 2, 1.0))
@@ -213,5 +207,5 @@ def _large(context: Context) -> Iterator[Fault]:
             number += 1000
     for verb, most in _MOST_MEGABYTES.items():
         done = measured(_readers(path, folder)[verb], folder)
-        yield _judged(verb, f"a question file of {size / 1e9:.2f} GB, {number:,} questions", done, True, most)
+        yield _judged("large", verb, f"a question file of {size / 1e9:.2f} GB, {number:,} questions", done, True, most)
     path.unlink()

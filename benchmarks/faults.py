@@ -18,7 +18,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -32,7 +32,16 @@ from rephrase_speed import answered, endpoint
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-CAMPAIGNS = {module.CAMPAIGN: module for module in (fault_kills, fault_disk, fault_files, fault_inputs, fault_texts)}
+CAMPAIGNS: dict[str, Callable[[Context], Iterator[Fault]]] = {
+    "kills": fault_kills.faults,
+    "disk": fault_disk.faults,
+    "files": fault_files.faults,
+    "encodings": fault_inputs.encodings,
+    "parquet": fault_inputs.parquet,
+    "yaml": fault_inputs.yaml,
+    "large": fault_inputs.large,
+    "texts": fault_texts.faults,
+}
 _LATENCY = 0.05
 
 
@@ -69,7 +78,7 @@ def _faults(asked: argparse.Namespace, place: Path) -> Iterator[Fault]:
                 place / name, random.Random(f"{asked.seed} {name}"), url, lambda: answered(url), asked.share
             )
             fresh(context.place)
-            for fault in CAMPAIGNS[name].faults(context):
+            for fault in CAMPAIGNS[name](context):
                 tried, wrong = tried + 1, wrong + (not fault.handled)
                 if not fault.handled:
                     told = f"{name}, {fault.verb}, {fault.what}: {fault.came_to} (exit {fault.code}) {fault.told}"
