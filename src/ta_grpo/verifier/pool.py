@@ -170,8 +170,8 @@ class _Pool:
 
     def _compare(self, gold: str, answer: str, timeout: float) -> str:
         """One pair. A worker that dies in mid-work says nothing about the answer: a fresh one tries it once more."""
-        for _ in range(2):
-            worker = self._take()
+        for again in (False, True):
+            worker = self._take(fresh=again)
             try:
                 outcome = worker.compare(gold, answer, timeout)
             except TimeoutError:
@@ -186,15 +186,18 @@ class _Pool:
                 return outcome
         return "error"
 
-    def _take(self) -> _Worker:
+    def _take(self, fresh: bool) -> _Worker:
+        """An idle worker or a new one; ``fresh``: a new one, in the place of an idle one if there is one."""
         with self._lock:
             self._checks += 1
             while self._idle:
                 worker = self._idle.pop()
-                if worker.is_alive():
+                if worker.is_alive() and not fresh:
                     return worker
                 worker.kill()
                 self._workers.discard(worker)
+                if fresh:
+                    break
         try:
             worker = _Worker()
         except OSError as problem:
