@@ -28,6 +28,7 @@ SERVES = r"""
         sys.stdout.write(text)
         sys.stdout.flush()
 
+    started = time.time()
     say("good morning from sitecustomize\n" + json.dumps({"ready": True}) + "\n")
     for line in sys.stdin:
         job = json.loads(line)
@@ -35,6 +36,8 @@ SERVES = r"""
         if part == "die" or part == "die_once" and not os.path.exists(rest):
             if rest:
                 open(rest, "w").close()
+            os._exit(3)
+        if part == "newer" and started < os.stat(rest).st_mtime:
             os._exit(3)
         if part == "sleep":
             time.sleep(float(rest))
@@ -44,6 +47,7 @@ SERVES = r"""
         outcome = {
             "pid": str(os.getpid()),
             "die_once": "right",
+            "newer": "right",
             "sleep": "right",
             "gold": job["gold"],
             "deadline": str(job["timeout"]),
@@ -105,6 +109,15 @@ def test_outcomes_are_in_order_whatever_becomes_of_the_workers(serving: None) ->
 def test_a_pair_whose_worker_died_once_is_decided_by_another(serving: None, tmp_path: Path) -> None:
     assert pool.compare_many([("1", f"die_once {tmp_path / 'died'}")], timeout=5.0) == ["right"]
     assert worker_status().checks == 2
+
+
+@pytest.mark.skipif(pool.number_of_workers() < 2, reason="needs two cores, for two workers")
+def test_where_all_idle_workers_are_dying_a_new_one_decides(serving: None, tmp_path: Path) -> None:
+    pool.compare_many([("1", "sleep 0.5")] * 2, timeout=10.0)
+    assert len(worker_status().pids) == 2
+    since = tmp_path / "since"
+    since.touch()
+    assert pool.compare_many([("1", f"newer {since}")], timeout=10.0) == ["right"]
 
 
 def test_the_deadline_is_the_pairs_own_and_begins_with_its_work(serving: None) -> None:
