@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import ta_grpo.evaluation
 import tiny_models
 from ta_grpo.errors import UserError
 from ta_grpo.evaluation import (
@@ -321,6 +322,11 @@ def test_completions_whose_tokens_nobody_counted(tmp_path):
     queue = [Completion(completion.text, None, completion.finished) for completion in QUEUE]
     assert run(tmp_path, queue=queue).mean_tokens is None
     assert load_evaluation(tmp_path).mean_tokens is None
+
+
+def test_a_name_that_the_package_does_not_have():
+    with pytest.raises(AttributeError, match=r"'ta_grpo\.evaluation' has no attribute 'no_such'"):
+        ta_grpo.evaluation.no_such  # noqa: B018
 
 
 # Tables and comparisons

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -58,6 +59,9 @@ TYPES: dict[str, Any] = {
     "either": str | bool,
     "numbers": list[float] | None,
     "mapping": dict[str, Any] | str | None,
+    "choice": Literal["a", "b"],
+    "anything": Any,
+    "place": Path,
 }
 
 
@@ -75,6 +79,9 @@ TYPES: dict[str, Any] = {
         ("numbers", "[1, 2.5]", [1.0, 2.5]),
         ("numbers", [1, "2"], [1.0, 2.0]),
         ("mapping", '{"use_reentrant": false}', {"use_reentrant": False}),
+        ("choice", "b", "b"),
+        ("anything", 2.5, 2.5),
+        ("place", "runs/first", Path("runs/first")),
     ],
 )
 def test_values_take_the_type_of_their_setting(name, value, typed):
@@ -98,6 +105,9 @@ def test_values_take_the_type_of_their_setting(name, value, typed):
         ("name", 3, "name must be text; got 3"),
         ("numbers", [1, "x"], "a list"),
         ("numbers", 3, "null or a list"),
+        ("numbers", "[1,", "null or a list"),
+        ("choice", "c", "choice must be one of a, b; got 'c'"),
+        ("place", 3, "place must be"),
     ],
 )
 def test_values_of_another_type_are_refused(name, value, message):

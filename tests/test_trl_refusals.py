@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ta_grpo.errors import UserError
 from ta_grpo.trl import TAGRPOConfig, TAGRPOTrainer
+from ta_grpo.trl.train_settings import TrainSettings
 from tiny_models import model, tokenizer
 from trl_runs import COMMON, FakeEngine, messages, question_rows, ta_trainer, vowel_reward
 
@@ -130,6 +132,23 @@ def test_what_is_left_out_of_an_epoch_and_short_of_rephrasings_is_told(tmp_path,
     ta_trainer(tmp_path, rows, gradient_accumulation_steps=2)
     assert "1 of 5 questions are left out of each epoch" in caplog.text
     assert "1 of 5 questions have fewer than num_rephrasings=3 rephrasings (fewest: 1)" in caplog.text
+    ta_trainer(tmp_path, [*question_rows(3), ROW | {"rephrasings": None}], gradient_accumulation_steps=2)
+    assert "1 of 4 questions have fewer than num_rephrasings=3 rephrasings (fewest: 0)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prompt_format": "markdown"}, "'markdown' is not a choice; use messages or text"),
+        ({"limit": 0}, "limit=0 must be 1 or more"),
+        ({"questions_per_step": -1}, "questions_per_step=-1 must be 1 or more"),
+        ({"output_dir": Path()}, "--output-dir is missing"),
+    ],
+    ids=str,
+)
+def test_requests_of_the_verb_that_cannot_work(settings, message):
+    with pytest.raises(UserError, match=message):
+        TrainSettings(**({"model": "tiny", "questions": "tiny/train", "output_dir": Path("run")} | settings))
 
 
 @pytest.mark.parametrize("feature", ["tools", "rollout_func", "environment_factory"])
