@@ -157,7 +157,7 @@ YAMLS = {
     "a merge of nothing": "<<: 3\nseed: 1\n",
     "a number as a name": "1: 2\n",
 }
-_TAKEN = ("UTF-16",)  # YAML has a mark for it
+_WHOLE_NUMBERS = ("a huge count", "a huge negative count")  # which a dry run of train counts with
 
 
 def yaml(context: Context) -> Iterator[Fault]:
@@ -185,7 +185,7 @@ def yaml(context: Context) -> Iterator[Fault]:
         }
         for verb, words in commands.items():
             done = run(words)
-            fault = _judged("yaml", verb, f"YAML with {what}", done, False)
+            fault = _judged("yaml", verb, f"YAML with {what}", done, what in _WHOLE_NUMBERS)
             if (folder / "executed").exists():
                 fault = Fault("yaml", verb, fault.what, "EXECUTED", False, done.code)
             yield fault
