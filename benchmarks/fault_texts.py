@@ -52,7 +52,7 @@ NAMES = (
 )
 _STEERS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _RAW = ("<script>document", "<script>window", "<img src=x", "<!--<script>")
-_SECONDS = 120.0
+_SECONDS = 240.0
 _MODEL_LETTERS = 200  # the embedded policy reads a letter a token, and eval refuses what does not fit it
 
 
@@ -184,17 +184,7 @@ def _as_replies(context: Context) -> Iterator[Fault]:
         }
         words = ["eval", "m", *flags(asked), "--output-dir", "out"]
         yield _try(context, "eval", f"{len(texts)} hostile completions", words, folder)
-        rescore = [
-            "eval",
-            "m",
-            "--backend",
-            "endpoint",
-            "--benchmarks",
-            "tiny/test",
-            "--output-dir",
-            "out",
-            "--rescore",
-        ]
+        rescore = ["eval", "m", "--benchmarks", "tiny/test", "--output-dir", "out", "--rescore"]
         yield _try(context, "eval --rescore", f"{len(texts)} hostile completions", rescore, folder)
 
 
