@@ -207,6 +207,7 @@ def test_variance_share_is_the_equation(num_questions, num_phrasings, per_phrasi
     )
 
 
+@pytest.mark.filterwarnings("error")
 def test_variance_share_is_undefined_where_nothing_varies():
     assert math.isnan(variance_share_between_phrasings(torch.zeros(3, 4, 8)))
     assert math.isnan(variance_share_between_phrasings(torch.rand(3, 1, 8)))

@@ -188,6 +188,14 @@ def test_interval_over_seeds_resamples_seeds_and_problems_as_often_as_asked():
     assert 0 <= first.low <= first.high <= 1
 
 
+def test_seeds_may_be_given_as_truth_values_or_in_single_precision():
+    single = np.random.default_rng(0).random((3, 4)).astype(np.float32)
+    assert interval_over_seeds(single, resamples=99) == interval_over_seeds(single.astype(float), resamples=99)
+    right, wrong = [[True, True], [True, False]], [[False, True], [False, False]]
+    numbers = np.array(right).astype(int), np.array(wrong).astype(int)
+    assert compare_over_seeds(right, wrong, resamples=99) == compare_over_seeds(*numbers, resamples=99)
+
+
 def test_one_value_leaves_no_interval_over_seeds():
     interval = interval_over_seeds([[0.25]], confidence=0.9)
     assert (interval.mean, interval.confidence) == (0.25, 0.9)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from ta_grpo.errors import UserError
-from ta_grpo.verifier import close_workers, pool, verdict, verify, verify_many, worker_status
+from ta_grpo.verifier import Verdict, close_workers, pool, verdict, verify, verify_many, worker_status
 
 SERVES = r"""
     import json, os, sys, time
@@ -220,7 +220,12 @@ def test_a_worker_that_ends_at_once_gives_its_last_words(scripted: Scripted) -> 
         pool.compare_many([("1", "1")], timeout=5.0)
     words = str(error.value).partition("installed.\n")[2]
     assert re.fullmatch(r"x{900,}no algebra on this machine", words)
+    assert len(words) <= 1000
     assert worker_status().pids == ()
+    scripted(r"import sys; sys.stderr.buffer.write(b'\xffno\n'); sys.exit(2)")
+    with pytest.raises(UserError, match="exit status 2") as error:
+        pool.compare_many([("1", "1")], timeout=5.0)
+    assert str(error.value).endswith("installed.\n\ufffdno")
 
 
 def test_a_worker_that_is_never_ready_is_given_up(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,6 +284,42 @@ def asked(completion: str, gold: str, timeout: float = 5.0) -> tuple[str, int]:
     before = worker_status().checks
     outcome = verify(completion, gold, timeout).outcome
     return outcome, worker_status().checks - before
+
+
+@pytest.mark.parametrize(
+    ("completion", "gold", "outcome", "extracted"),
+    [
+        (boxed("5"), "5", "right", "5"),
+        (boxed("6"), "5", "wrong", "6"),
+        ("five", "5", "no_answer", None),
+        (boxed("5"), r"so $\boxed{5}$", "right", "5"),
+        (boxed("5"), r"so $\fbox{5}$", "right", "5"),
+        (boxed("5"), "2 + 3 = 5\n#### 5", "right", "5"),
+        (boxed("5"), "2 + 3 = 5\n####", "unusable_gold", "5"),
+        (boxed("5"), r"so \boxed{}", "unusable_gold", "5"),
+        (boxed("5"), r"so \fbox{\phantom", "unusable_gold", "5"),
+        (boxed("5"), 5, "right", "5"),
+        (boxed("None"), None, "unusable_gold", "None"),
+        (boxed("5"), "", "unusable_gold", "5"),
+        (boxed("5"), " $Proof.$ ", "unusable_gold", "5"),
+        (boxed("5"), "N/A", "unusable_gold", "5"),
+        ("five", "unknown", "unusable_gold", None),
+        (boxed("x+y"), "y+x+1", "wrong", "x+y"),
+    ],
+)
+def test_outcomes_and_what_was_found(
+    serving: None, completion: str, gold: str, outcome: str, extracted: str | None
+) -> None:
+    assert verify(completion, gold) == Verdict(outcome, extracted)
+    if outcome != "no_answer" and extracted != "x+y":
+        assert worker_status().checks == 0
+
+
+def test_the_deadline_is_handed_on_and_must_be_above_zero(serving: None) -> None:
+    assert verify(boxed("deadline"), "x+1", timeout=0.75).outcome == "0.75"
+    for timeout in (0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match=f"above 0 seconds, got {timeout}"):
+            verify(boxed("5"), "5", timeout)
 
 
 def test_length_is_limited_before_any_work(serving: None) -> None:

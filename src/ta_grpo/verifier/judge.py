@@ -302,7 +302,7 @@ def _in_order_of_names(items: list[str]) -> list[str]:
     """The values of ``y=4, x=1`` in the order of their names; other items as they stand."""
     named = [_named(item, ["="]) for item in items]
     if all(item.name for item in named) and len({item.name for item in named}) == len(items):
-        named.sort(key=lambda item: item.name)
+        named.sort()
     return [item.value for item in named]
 
 
