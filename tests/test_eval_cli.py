@@ -302,6 +302,12 @@ def test_rescoring_after_an_answer_was_corrected(here, capsys):
     assert "holds no evaluation to rescore" in refused(
         capsys, "tiny", "--benchmarks", "more.jsonl", "--output-dir", "x", "--rescore"
     )
+    for name, field in (("config.json", "ks"), ("samples.meta.json", "num_samples")):
+        damaged = here / "out" / "some" / name
+        content = damaged.read_text()
+        damaged.write_text(content.replace(f'"{field}"', f'"{field}x"'))
+        assert f"{name} is damaged: it has no {field}" in refused(capsys, *words, "--rescore")
+        damaged.write_text(content)
 
 
 def test_a_dry_run_touches_nothing_and_knows_what_is_there(here, capsys):

@@ -82,11 +82,11 @@ def _naming(path: Path) -> Iterator[None]:
         raise
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
     """The object in a JSON file of ours.
 
     Raises:
-        UserError: it holds none.
+        UserError: it holds none, or one that lacks a name that is ``needed``.
         FileNotFoundError: there is no such file.
     """
     try:
@@ -95,6 +95,8 @@ def read_json(path: Path) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict):
         raise UserError(f"{path} is damaged: it holds no JSON object; restore it, or move it away")
+    if absent := [name for name in needed if name not in content]:
+        raise UserError(f"{path} is damaged: it has no {absent[0]}; restore it, or move it away")
     return content
 
 

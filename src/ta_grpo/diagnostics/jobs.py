@@ -90,7 +90,7 @@ def plan_jobs(run: str, settings: DiagnoseSettings) -> list[Job]:
         raise UserError(f"{run} is no run directory (no config.json and manifest.json); name one that train has made")
     targets = find_targets(run, settings.every_checkpoint and not one_checkpoint)
     run_dir = path.parent if one_checkpoint else path
-    config = read_json(run_dir / "config.json")
+    config = read_json(run_dir / "config.json", ("model", "questions", "num_rephrasings", "num_generations"))
     if settings.base:
         targets = [_base(config, targets[0]), *targets]
     num_rephrasings, group_size = _counts(config, settings)

@@ -87,17 +87,19 @@ def plan_rescoring(target: str, settings: EvalSettings) -> list[Job]:
     """
     from ..sampling import SamplingSettings
 
+    sampled = [field.name for field in fields(SamplingSettings)]
+    needed = ("limit", "ks", "prompt_template", "prompt_format", *sampled)
     jobs = []
     for each in _targets(target, settings):
         for questions in _question_sets(settings).values():
             output_dir = _place(each, settings) / _folder(questions)
             if not is_begun(output_dir):
                 raise UserError(f"{output_dir} holds no evaluation to rescore; sample first, without --rescore")
-            stored = read_json(output_dir / "config.json")
+            stored = read_json(output_dir / "config.json", needed)
             questions = questions[: stored["limit"]] if stored["limit"] else questions
             record = stored | {"ks": settings.ks or stored["ks"]}
             run = RunDir(output_dir, record, {} if questions.path is None else {"questions": questions.path})
-            sampling = SamplingSettings(**{field.name: stored[field.name] for field in fields(SamplingSettings)})
+            sampling = SamplingSettings(**{name: stored[name] for name in sampled})
             asked = stored["prompt_template"], stored["prompt_format"] == "messages"
             jobs.append(Job(each, questions, output_dir, run, sampling, *asked))
     return jobs

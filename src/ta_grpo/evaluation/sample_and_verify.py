@@ -188,7 +188,7 @@ def _verify_and_sum_up(
 def _meta(samples_path: Path) -> dict[str, Any]:
     path = samples_path.with_suffix(".meta.json")
     try:
-        return read_json(path)
+        return read_json(path, ["num_samples"])
     except FileNotFoundError:
         raise UserError(f"{samples_path.parent} holds no samples (there is no {path.name})") from None
 
