@@ -37,3 +37,12 @@ def hub(monkeypatch):
     fake = FakeHub()
     monkeypatch.setattr(datasets, "load_dataset", fake)
     return fake
+
+
+@pytest.fixture(scope="module")
+def ended_workers():
+    """Ends the verifier's workers with a module."""
+    from ta_grpo.verifier import close_workers
+
+    yield
+    close_workers()

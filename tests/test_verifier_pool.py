@@ -1,7 +1,7 @@
 """The pool's deadlines and what it does about workers that die, hang or talk nonsense, with a scripted worker.
 
 The scripted worker takes its part from the answer it is given, and starts in no time, since it loads no algebra. What
-the real one does is in ``test_verifier.py``.
+the real one does is in ``test_verifier_workers.py``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pytest
 
 from ta_grpo.errors import UserError
 from ta_grpo.verifier import Verdict, close_workers, pool, verdict, verify, verify_many, worker_status
+from test_verifier_workers import alive
 
 SERVES = r"""
     import json, os, sys, time
@@ -85,13 +86,6 @@ def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script
 @pytest.fixture
 def serving(scripted: Scripted) -> None:
     scripted(SERVES)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_outcomes_are_in_order_whatever_becomes_of_the_workers(serving: None) -> None:
