@@ -8,6 +8,7 @@ import os
 
 import pytest
 from rich.table import Table
+from rich.text import Text
 
 from ta_grpo.cli import app, main
 from ta_grpo.cli.output import print_json, print_pairs, print_table, print_text, safe
@@ -18,12 +19,13 @@ HOSTILE = "\x1b[2J \x9b1m \u202eabc \ud800 [red]x[/b] :smile:\r"
 def test_no_text_steers_the_terminal_or_is_taken_for_markup(capsys):
     table = Table("name", title=HOSTILE)
     table.add_row(HOSTILE)
+    table.add_row(Text(HOSTILE))
     print_table(table)
     print_pairs("pairs", [(HOSTILE, HOSTILE)])
     print_text(HOSTILE)
     shown = capsys.readouterr().out
     assert not set(shown) & {"\x1b", "\x9b", "\u202e", "\ud800", "\r"}
-    assert shown.count("[red]x[/b] :smile:") == 5
+    assert shown.count("[red]x[/b] :smile:") == 6
 
 
 def test_json_holds_the_same_texts(capsys):

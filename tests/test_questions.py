@@ -433,3 +433,14 @@ def test_a_limit_reads_no_more_of_a_file_than_it_needs(tmp_path):
     assert [question.answer for question in load_questions(path, limit=3)] == ["0", "1", "2"]
     assert load_questions(path, limit=3).path == path
     assert "line 6" in refusal(path)
+
+
+def test_what_a_limit_has_left_out_on_its_way_is_told(tmp_path, caplog):
+    path = tmp_path / "a.jsonl"
+    answers = ["1", "null", "2", "proof", "3"]
+    path.write_text("".join(f'{{"question": "What?", "answer": "{answer}"}}\n' for answer in answers))
+    loaded = load_questions(path, limit=2)
+    assert [question.answer for question in loaded] == ["1", "2"]
+    assert loaded.dropped == dict.fromkeys(loaded.dropped, 1)
+    assert len(loaded.dropped) == 1
+    assert "1 of 3 rows have no final answer and are left out" in caplog.text

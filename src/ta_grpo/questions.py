@@ -8,7 +8,6 @@ that is counted and logged.
 from __future__ import annotations
 
 import difflib
-import itertools
 import json
 import logging
 import os
@@ -172,8 +171,9 @@ def load_questions(source: Any, columns: Mapping[str, str] | None = None, limit:
         if not path.is_file():
             return _named_set(str(source), columns)[:limit]
         if limit is not None and path.suffix.lower() == ".jsonl":
-            first = itertools.islice(iter_questions(path, columns), limit)
-            return QuestionSet(first, name=path.stem, path=path)
+            left_out: dict[str, str] = {}
+            first = list(iter_questions(path, columns, limit=limit, dropped=left_out))
+            return QuestionSet(first, name=path.stem, path=path, dropped=Counter(left_out.values()))
         table, origin, stem = read_file(path), str(path), path.stem
     else:
         path, origin, stem = None, "questions", "questions"
@@ -185,7 +185,11 @@ def load_questions(source: Any, columns: Mapping[str, str] | None = None, limit:
 
 
 def iter_questions(
-    path: str | os.PathLike[str], columns: Mapping[str, str] | None = None, report: bool = True
+    path: str | os.PathLike[str],
+    columns: Mapping[str, str] | None = None,
+    report: bool = True,
+    limit: int | None = None,
+    dropped: dict[str, str] | None = None,
 ) -> Iterator[Question]:
     """The questions of a .jsonl file one by one, read and checked as ``load_questions`` does, in flat memory.
 
@@ -196,16 +200,18 @@ def iter_questions(
         path: of the file.
         columns: as in ``load_questions``.
         report: log the rows that have no answer.
+        limit: questions, at least 1, after which nothing more is read.
+        dropped: is filled with the rows that have no answer: where -> why.
 
     Raises:
         UserError: as ``load_questions``.
     """
     path, columns = Path(path), columns or {}
+    dropped = {} if dropped is None else dropped
     problems = Problems(str(path))
     names: dict[str, None] = {}
     ids: set[int] = set()
-    dropped: dict[str, str] = {}
-    number, sample = 0, Row("", {}, "none could be read")
+    number, taken, sample = 0, 0, Row("", {}, "none could be read")
     for number, row in enumerate(iter_jsonl_rows(path), 1):
         names |= dict.fromkeys(row.values)
         if row.problem:
@@ -223,6 +229,9 @@ def iter_questions(
             dropped[row.where] = _why_dropped(question.answer)
         elif not problems.found:
             yield question
+            taken += 1
+            if taken == limit:
+                break
     if not number:
         raise UserError(f"{path}: holds no questions")
     _rename_columns(Table(list(names), [sample]), columns, str(path))  # for what it refuses

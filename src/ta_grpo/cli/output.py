@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 AsJson = Annotated[bool, Parameter(negative="", help="Print the result as JSON.")]
 
@@ -35,13 +36,19 @@ def print_json(result: Any) -> None:
 def print_table(table: Table) -> None:
     """A table, as wide as it needs to be where standard output is no terminal."""
     plain: dict[str, Any] = {"markup": False, "emoji": False}
-    table.title = safe(table.title) if isinstance(table.title, str) else table.title
+    table.title = _safe_cell(table.title)
     for column in table.columns:
-        column._cells = [safe(cell) if isinstance(cell, str) else cell for cell in column._cells]
+        column._cells = [_safe_cell(cell) for cell in column._cells]  # rich has no public way
     console = Console(**plain)
     if not console.is_terminal:
         console = Console(width=max(120, Console(width=10_000, **plain).measure(table).maximum), **plain)
     console.print(table)
+
+
+def _safe_cell(cell: Any) -> Any:
+    if isinstance(cell, Text):
+        return Text(safe(cell.plain), cell.style)
+    return safe(cell) if isinstance(cell, str) else cell
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> None:
