@@ -21,6 +21,7 @@ from fault_setup import (
     Fault,
     Verb,
     compare_verb,
+    copied,
     eval_verb,
     eval_words,
     fresh,
@@ -63,9 +64,7 @@ def faults(context: Context) -> Iterator[Fault]:
 
 
 def _read(context: Context, reader: Reader, damage: Callable[[Path], str] | None) -> tuple[Done, Any, str]:
-    folder = context.place / "damaged"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(reader.source, folder)
+    folder = copied(reader.source, context.place / "damaged")
     what = damage(folder) if damage else ""
     done = run(reader.words(folder), cwd=folder)
     try:
@@ -189,9 +188,7 @@ def _readers(context: Context) -> Iterator[Reader]:
         lambda folder: ["compare", "experiment.yaml", "--output-dir", "exp", "--resume", "--json"],
         lambda folder, done: without_times(json.loads(done.out)),
     )
-    lost = fresh(context.place / "uncollected")
-    shutil.rmtree(lost)
-    shutil.copytree(experiment, lost)
+    lost = copied(experiment, context.place / "uncollected")
     shutil.rmtree(lost / "exp/results")
     of_arm = "exp/runs/ta-grpo/seed_0"
     yield Reader(
@@ -216,9 +213,7 @@ def _resumed_eval(folder: Path) -> list[Any]:
 
 def _half_rephrased(finished: Path, context: Context) -> Path:
     """A run whose last questions are still to do, and whose replies are all in the cache."""
-    folder = context.place / "half-rephrased"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(finished, folder)
+    folder = copied(finished, context.place / "half-rephrased")
     lines = (folder / "out.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "out.partial.jsonl").write_bytes(b"".join(lines[:3]))
     (folder / "out.jsonl").unlink()
@@ -228,9 +223,7 @@ def _half_rephrased(finished: Path, context: Context) -> Path:
 
 def _half_trained(finished: Path, context: Context) -> Path:
     """A run that was killed with checkpoints 2 and 4, in its step 6."""
-    folder = context.place / "half-trained"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(finished, folder)
+    folder = copied(finished, context.place / "half-trained")
     for step in range(6, TRAIN_STEPS + 1):
         shutil.rmtree(folder / f"run/checkpoint-{step}", ignore_errors=True)
         (folder / f"run/rollouts/step_{step:05d}.parquet").unlink()
@@ -242,9 +235,7 @@ def _half_trained(finished: Path, context: Context) -> Path:
 
 def _half_evaluated(finished: Path, context: Context) -> Path:
     """An evaluation that was killed in the middle of verifying."""
-    folder = context.place / "half-evaluated"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(finished, folder)
+    folder = copied(finished, context.place / "half-evaluated")
     place = next(folder.glob("eval/*"))
     lines = (place / "verdicts.jsonl").read_bytes().splitlines(keepends=True)
     (place / "verdicts.jsonl").write_bytes(b"".join(lines[: len(lines) // 2]))

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -280,6 +279,11 @@ def fresh(place: Path) -> Path:
     return place
 
 
+def copied(source: Path, place: Path) -> Path:
+    shutil.rmtree(place, ignore_errors=True)
+    return Path(shutil.copytree(source, place))
+
+
 def lines_of(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a JSONL file."""
     if not path.exists():
@@ -300,7 +304,3 @@ class Context:
     def times(self, whole: int) -> int:
         """How many of ``whole`` faults of a kind to try."""
         return max(1, round(whole * self.share))
-
-
-def now() -> float:
-    return time.monotonic()

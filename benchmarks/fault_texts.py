@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fault_setup import Context, Fault, flags, fresh, now, run, train_words, write_jsonl
+from fault_setup import Context, Fault, flags, fresh, run, train_words, write_jsonl
 
 CAMPAIGN = "texts"
 TEXTS = {
@@ -52,6 +53,7 @@ NAMES = (
 )
 _STEERS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _RAW = ("<script>document", "<script>window", "<img src=x", "<!--<script>")
+# Of 160 completions, those that no computer finishes take the verifier's 5 s each; the machine may be busy.
 _SECONDS = 240.0
 _MODEL_LETTERS = 200  # the embedded policy reads a letter a token, and eval refuses what does not fit it
 
@@ -65,9 +67,9 @@ def faults(context: Context) -> Iterator[Fault]:
 
 def _try(context: Context, verb: str, what: str, words: list[Any], folder: Path, page: Path | None = None) -> Fault:
     """Run a verb in a folder, and look at everything that it should not have done."""
-    before, began = _outside(context, folder), now()
+    before, began = _outside(context, folder), time.monotonic()
     done = run(words, cwd=folder)
-    took = now() - began
+    took = time.monotonic() - began
     raw = page is not None and page.exists() and any(sign in page.read_text("utf-8") for sign in _RAW)
     wrong = [
         ("TRACEBACK", done.traceback),
