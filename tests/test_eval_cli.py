@@ -308,6 +308,12 @@ def test_rescoring_after_an_answer_was_corrected(here, capsys):
         damaged.write_text(content.replace(f'"{field}"', f'"{field}x"'))
         assert f"{name} is damaged: it has no {field}" in refused(capsys, *words, "--rescore")
         damaged.write_text(content)
+    lines = samples.splitlines(keepends=True)
+    (here / "out" / "some" / "samples.jsonl").write_bytes(b"".join(lines[:16]))
+    told = refused(capsys, *words, "--rescore")
+    kept = {json.loads(line)["id"] for line in lines[:16]}
+    first_lost = next(row["id"] for row in rows if row["id"] not in kept)
+    assert f"has lost the samples of 6 questions that summary.json counts, such as {first_lost!r}" in told
 
 
 def test_a_dry_run_touches_nothing_and_knows_what_is_there(here, capsys):

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..sampling import Sampler, SamplingSettings, TransformersSampler, sample_to
 from ..sampling.files import SAMPLE_FIELDS
 from ..statistics import bootstrap_interval, pass_at_k, pass_at_k_table
 from ..verifier import OUTCOMES, verify_many, with_checkable_answers
-from .summary import Evaluation, save_evaluation
+from .summary import Evaluation, load_evaluation, save_evaluation
 from .tally import stored_samples, tally
 
 logger = logging.getLogger(__name__)
@@ -133,6 +134,14 @@ def rescore(
         )
     usable_ids = {question.id for question in usable if question.id in sampled}
     missing = [question.id for question in usable if question.id not in sampled]
+    counted: Mapping[str, int] = {}
+    with suppress(UserError):  # a summary that is absent or damaged is what rescoring mends
+        counted = load_evaluation(output_dir).correct
+    if lost := [question_id for question_id in missing if question_id in counted]:
+        raise UserError(
+            f"{samples_path} has lost the samples of {len(lost)} questions that summary.json counts, such as "
+            f"{lost[0]!r}; restore it, or draw the samples anew in another directory"
+        )
     if missing:
         logger.warning("%d questions have no samples and are left out, such as %s", len(missing), missing[0])
     fresh = output_dir / ".verdicts.jsonl.fresh"
