@@ -186,6 +186,8 @@ def test_a_byte_of_a_rollouts_file_that_changed_is_seen(tmp_path):
     path = rollouts_file(tmp_path, 1)
     write_parquet_atomic(path, [{"completion": "so the answer is 42"}] * 3)
     assert read_rollouts(path, ["completion"]).num_rows == 3
+    with pytest.raises(UserError, match=r"cannot be read .*reward"):
+        read_rollouts(path, ["reward"])
     path.write_bytes(path.read_bytes().replace(b"answer is 42", b"answer is 43", 1))
     with pytest.raises(UserError, match=r"step_00001\.parquet cannot be read"):
         read_rollouts(path)

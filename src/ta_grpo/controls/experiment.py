@@ -263,10 +263,7 @@ def budget(run_dir: Path) -> Budget:
         path = rollouts_file(run_dir, step["step"])
         if not path.exists():  # a further update on the same completions
             continue
-        table = read_rollouts(path, ["id"])
-        if "id" not in table.column_names:
-            raise UserError(f"{path} holds no rollouts: it has no column id; restore it")
-        column = table["id"]
+        column = read_rollouts(path, ["id"])["id"]
         ids.update(column.to_pylist())
         responses += len(column)
         tokens = len(column) * step["completions/mean_length"]
