@@ -325,3 +325,45 @@ def test_degenerate_comparisons():
     assert single.p_value == 1
     with pytest.raises(ValueError, match="same problems"):
         paired_comparison([0.1, 0.2], [0.1])
+
+
+def test_the_interval_of_problems_is_corrected_for_bias_and_skew():
+    from scipy import stats
+
+    values = np.array([0.0] * 14 + [0.1, 0.2, 0.9, 1.0])
+    oracle = {
+        method: stats.bootstrap(
+            (values,), np.mean, n_resamples=999, confidence_level=0.9, method=method, rng=np.random.default_rng(4)
+        ).confidence_interval
+        for method in ("BCa", "percentile")
+    }
+    interval = bootstrap_interval(values, confidence=0.9, resamples=999, seed=4)
+    assert (interval.low, interval.high) == pytest.approx(tuple(oracle["BCa"]))
+    assert tuple(oracle["BCa"]) != pytest.approx(tuple(oracle["percentile"]))
+    assert bootstrap_interval(values, resamples=99) == bootstrap_interval(values, resamples=99, seed=0)
+
+
+def test_intervals_that_need_no_resampling_tell_their_confidence():
+    assert bootstrap_interval([0.5], confidence=0.8).confidence == 0.8
+    assert bootstrap_interval([0.5, 0.5], confidence=0.8).confidence == 0.8
+    alone = mean_of_means([[0.25], [0.5, 1.0]], confidence=0.8)
+    assert (alone.mean, alone.confidence) == (0.5, 0.8)
+    assert math.isnan(alone.low)
+    assert math.isnan(alone.high)
+
+
+def test_problems_may_be_given_as_truth_values():
+    right, wrong = [True, True, False, True], [False, True, False, False]
+    assert paired_comparison(right, wrong, resamples=99) == paired_comparison(
+        [1.0, 1.0, 0.0, 1.0], [0.0, 1.0, 0.0, 0.0], resamples=99
+    )
+
+
+def test_how_many_values_are_not_finite_is_told():
+    with pytest.raises(ValueError, match="1 of 3 values are not finite"):
+        bootstrap_interval([0.5, math.nan, 1.0])
+
+
+def test_one_resample_over_seeds_is_one():
+    interval = interval_over_seeds(np.random.default_rng(0).random((3, 4)), resamples=1)
+    assert interval.low == interval.high
