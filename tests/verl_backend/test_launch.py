@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 
 from ta_grpo.cli import main
 from ta_grpo.errors import UserError
-from ta_grpo.questions import load_questions, save_questions
+from ta_grpo.questions import Question, load_questions, save_questions
 from ta_grpo.verl.launch import VerlTraining, compose, prepare
 from ta_grpo.verl.mapping import SETTINGS
 
+RECIPES = Path(__file__).parents[2] / "recipes"
 DEVICES = ("trainer.n_gpus_per_node=8", "trainer.nnodes=2")
 
 
@@ -242,3 +244,31 @@ def test_every_node_is_asked_for_the_plug_in(ray_cluster: None, monkeypatch: pyt
     monkeypatch.setattr(nodes, "_version", lambda package: here[package])
     with pytest.raises(UserError, match=r"verl 0\.9\.1, here 0\.9\.2"):
         nodes.check_nodes()
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*/verl.yaml")), ids=lambda path: path.parent.name)
+def test_the_recipes_are_composed_and_validated_by_verl(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All but the model itself, which is the embedded one here."""
+    questions = str(tmp_path / "questions.jsonl")
+    texts = tuple(f"What is {i} + 1?" for i in range(6))
+    save_questions([Question(f"q{i}", f"What is {i} plus one?", str(i + 1), texts) for i in range(720)], questions)
+    words = ["--model", "tiny", "--questions", questions, "--output-dir", str(tmp_path / "run"), "--dry-run", "--json"]
+    mini_batch = "actor_rollout_ref.actor.ppo_mini_batch_size=18"  # as the recipe's head says
+    assert main(["train", "--config", str(recipe), *words, "--", "trainer.n_gpus_per_node=8", mini_batch]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["batch"] == {
+        "questions": 720,
+        "questions short of rephrasings": 0,
+        "phrasings": 7,
+        "completions a phrasing": 8,
+        "completions a question": 56,
+        "questions a step": 36,
+        "completions a step": 2016,
+        "updates a step": 2,
+        "steps an epoch": 20,
+        "steps in all": 40,
+        "tokens of the longest prompt": told["batch"]["tokens of the longest prompt"],
+        "tokens of the longest completion": 3072,
+    }

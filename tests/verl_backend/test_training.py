@@ -6,6 +6,7 @@ some completions. All that verl computed is checked against transformers and the
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -38,6 +39,7 @@ SETTINGS = {
     "--max-completion-length": "32",
     "--per-device-train-batch-size": "32",
     "--learning-rate": "1e-4",
+    "--lr-scheduler-type": "cosine",
     "--beta": "0.01",
     "--save-steps": "1",
     "--reward": "flaky_reward:compute_score",
@@ -211,6 +213,12 @@ def test_ratios_leave_one_at_the_second_update(run: Path) -> None:
     assert all(line["questions/joint/mixed"] == 1 for line in lines[:2])
     assert any(line.get("training/filter_groups/evicted_samples", 0) > 0 for line in lines)
     assert all(line["kl/off_prompt"] > 0 for line in lines[1:])
+
+
+def test_the_schedule_counts_batches_not_updates(run: Path) -> None:
+    """So ``warmup_steps`` counts them too; it goes on where a killed run stopped."""
+    rates = [line["learning_rate"] for line in read_jsonl(run / "metrics.jsonl")]
+    assert rates == pytest.approx([1e-4 * (1 + math.cos(math.pi * step / STEPS)) / 2 for step in (1, 2, 3)])
 
 
 def test_verls_figures_have_trls_names_too(run: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -52,12 +53,16 @@ def _dry_run(settings: ExperimentSettings, json: bool) -> None:
     """Every arm and seed, done or to do, with what train would be asked."""
     from ..trl.training import batch_arithmetic, read_questions, trainer_config, with_typed_trl
 
-    plans = []
-    for arm, seed in settings.jobs():
-        plan = {"arm": arm, "seed": seed, "done": settings.result_file(arm, seed).exists()}
-        asked = train_settings(settings, arm, seed, settings.output_dir / "runs" / arm / f"seed_{seed}", write=False)
-        counts = batch_arithmetic(trainer_config(with_typed_trl(asked)), read_questions(asked))
-        plans.append(plan | {"updates": counts.updates, "completions": counts.completions})
+    @cache  # they are the same for every seed
+    def counts(arm: str) -> dict[str, int]:
+        asked = train_settings(settings, arm, settings.seeds[0], settings.output_dir, write=False)
+        arithmetic = batch_arithmetic(trainer_config(with_typed_trl(asked)), read_questions(asked))
+        return {"updates": arithmetic.updates, "completions": arithmetic.completions}
+
+    plans = [
+        {"arm": arm, "seed": seed, "done": settings.result_file(arm, seed).exists(), **counts(arm)}
+        for arm, seed in settings.jobs()
+    ]
     if json:
         print_json({"settings": settings.record(), "jobs": plans})
         return
