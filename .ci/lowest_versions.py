@@ -1,4 +1,4 @@
-"""Constraints at the lower end of every range that pyproject.toml states for users; tools of development are left out."""
+"""Constraints at the lower end of every range that pyproject.toml states for users; development's are left out."""
 
 import sys
 import tomllib
