@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -53,15 +52,14 @@ def _dry_run(settings: ExperimentSettings, json: bool) -> None:
     """Every arm and seed, done or to do, with what train would be asked."""
     from ..trl.training import batch_arithmetic, read_questions, trainer_config, with_typed_trl
 
-    @cache  # they are the same for every seed
-    def counts(arm: str) -> dict[str, int]:
-        asked = train_settings(settings, arm, settings.seeds[0], settings.output_dir, write=False)
+    jobs, counts = list(settings.jobs()), {}
+    for arm, seed in dict(jobs).items():  # one for each arm: they are the same for every seed
+        asked = train_settings(settings, arm, seed, settings.output_dir, write=False)
         arithmetic = batch_arithmetic(trainer_config(with_typed_trl(asked)), read_questions(asked))
-        return {"updates": arithmetic.updates, "completions": arithmetic.completions}
-
+        counts[arm] = {"updates": arithmetic.updates, "completions": arithmetic.completions}
     plans = [
-        {"arm": arm, "seed": seed, "done": settings.result_file(arm, seed).exists(), **counts(arm)}
-        for arm, seed in settings.jobs()
+        {"arm": arm, "seed": seed, "done": settings.result_file(arm, seed).exists(), **counts[arm]}
+        for arm, seed in jobs
     ]
     if json:
         print_json({"settings": settings.record(), "jobs": plans})
