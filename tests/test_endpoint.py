@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -131,11 +132,11 @@ def test_passing_trouble_is_tried_again(tmp_path, endpoint, trouble):
     ("trouble", "told"),
     [
         ((401, f"Incorrect API key provided: {KEY}"), "check the environment variable OPENAI_API_KEY"),
-        ((403, "no"), "refuses the key (403)"),
+        ((403, "no"), r"refuses the key \(403\)"),
         ((404, "The model the-model does not exist"), "knows no model 'the-model'"),
         ((429, f"You exceeded your current quota, {KEY}"), "the quota is used up"),
-        ((400, "context is too long"), "Error code: 400 - context is too long"),
-        ((500, "oops"), "Error code: 500 - oops"),
+        ((400, "context is too long"), "Error code: 400 - .*context is too long"),
+        ((500, "oops"), "Error code: 500 - .*oops"),
         ("cut", "cannot be reached"),
     ],
     ids=str,
@@ -145,7 +146,7 @@ def test_lasting_trouble_is_told_and_costs_nothing_that_has_arrived(tmp_path, en
     unbroken = draw(tmp_path / "unbroken.jsonl", endpoint)
     path = tmp_path / "samples.jsonl"
     endpoint.script = [endpoint.choices, *[trouble] * 30]
-    assert told in refusal(path, endpoint, concurrency=1)
+    assert re.search(told, refusal(path, endpoint, concurrency=1))
     assert "--resume" in refusal(path, endpoint, concurrency=1) or trouble[0] == 404
     arrived = lines(tmp_path / "samples.arrived.jsonl")
     assert [line["text"] for line in arrived] == [line["completion"] for line in lines_of(unbroken)[:4]]

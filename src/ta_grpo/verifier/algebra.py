@@ -33,8 +33,7 @@ Expr = Any
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 _CONVERSION = ConversionConfig(lowercase_symbols=False)
-_PRECISION = 30
-# Two exact expressions that agree to this relative error are the same number; evalf raises its own precision as needed.
+# Two exact expressions that agree to this relative error are the same number; N raises its own precision as needed.
 _SAME_EXACTLY = sympy.Float("1e-25")
 # Floats inside an expression (`2.5\\pi`) were written with unknown care.
 _SAME_ROUNDED = sympy.Float("1e-6")
@@ -137,7 +136,7 @@ def _same_as_written(number: Number, written: Expr, expression: Expr) -> bool:
     """A number that is written out against an expression: a decimal by its own digits, an integer exactly."""
     if number.ulp is None and not number.percent:
         return _same_evaluated(sympy.Rational(number.value.numerator, number.value.denominator), expression)
-    value = sympy.N(expression.doit(), _PRECISION)
+    value = sympy.N(expression.doit())
     if not value.is_Float and not value.is_Rational:
         return False
     rational: Any = sympy.Rational(value)
@@ -157,8 +156,8 @@ def _same_evaluated(one: Expr, other: Expr) -> bool:
 
 def _close(one: Expr, other: Expr, tolerance: sympy.Float) -> bool:
     """Whether two numbers agree to a relative error; never for what is not finite."""
-    scale = max(abs(sympy.N(one, _PRECISION)), abs(sympy.N(other, _PRECISION)))
-    difference = abs(sympy.N(one - other, _PRECISION))
+    scale = max(abs(sympy.N(one)), abs(sympy.N(other)))
+    difference = abs(sympy.N(one - other))
     return bool(scale.is_finite and difference.is_finite and difference <= tolerance * scale)
 
 
@@ -187,6 +186,6 @@ def _agreement_at_points(gold: Expr, answer: Expr) -> list[bool]:
     for shift in range(len(_POINTS)):
         point = dict(zip(symbols, itertools.islice(itertools.cycle(_POINTS), shift, None), strict=False))
         one, other = gold.subs(point), answer.subs(point)
-        if sympy.N(one, _PRECISION).is_Float and sympy.N(other, _PRECISION).is_Float:
+        if sympy.N(one).is_Float and sympy.N(other).is_Float:
             verdicts.append(_close(one, other, tolerance))
     return verdicts

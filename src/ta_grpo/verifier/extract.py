@@ -127,8 +127,7 @@ def _stated_answer(text: str) -> str | None:
         return None
     line = text[statement.end() : statement.end() + _MAX_STATED].partition("\n")[0]
     found = _STATED.match(" ".join(line.split()))
-    answer = next((group for group in found.groups() if group), "") if found else ""
-    return answer.strip("*_ ") or None
+    return found[found.lastgroup or 0].strip("*_ ") or None if found else None
 
 
 def _last_match(pattern: re.Pattern[str], text: str, start: int = 0) -> re.Match[str] | None:

@@ -138,7 +138,7 @@ def _same(gold: str, answer: str, algebra: Algebra) -> bool:
     golds, answers = _structure(gold), _structure(answer)
     if golds.kind == answers.kind == "single":
         return _same_single(golds.items[0], answers.items[0], algebra)
-    if len(golds.items) == len(answers.items) == 1 and {golds.kind, answers.kind} <= {"single", "list", "set"}:
+    if len(golds.items) == len(answers.items) == 1 and {golds.kind, answers.kind} <= {"single", "set"}:
         return _same(golds.items[0], answers.items[0], algebra)
     if golds.kind != answers.kind and (_is_set_expression(golds) or _is_set_expression(answers)):
         # An interval against an inequality, a union against "x < 2 or x > 5".
@@ -272,9 +272,6 @@ def _elements(kind: str, items: list[str]) -> _Structure:
 def _same_structure(gold: _Structure, answer: _Structure, algebra: Algebra) -> bool:
     kinds = (gold.kind, answer.kind)
     if gold.kind in ("list", "set") and answer.kind in ("list", "set"):
-        named = all(_named(item, ["="])[0] for item in gold.items + answer.items)
-        if not named:
-            gold, answer = (_Structure(s.kind, [_named(item, ["="])[2] for item in s.items]) for s in (gold, answer))
         return _same_elements(gold.items, answer.items, algebra)
     if kinds in (("tuple", "list"), ("list", "tuple"), ("vector", "tuple"), ("tuple", "vector"), ("vector", "list")):
         return _same_sequence(_in_order_of_names(gold.items), _in_order_of_names(answer.items), algebra)
