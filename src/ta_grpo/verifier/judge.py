@@ -262,7 +262,7 @@ def _elements(kind: str, items: list[str]) -> _Structure:
         if r"\pm" in value and not _RELATION.search(item):
             prefix = f"{name}=" if name else ""
             for first, second in (("+", "-"), ("-", "+")):
-                one = value.replace(r"\pm", first).replace(r"\mp", second).strip().removeprefix("+")
+                one = value.replace(r"\pm", first).replace(r"\mp", second)
                 written_out.append(prefix + normalise(one))
         else:
             written_out.append(item)
