@@ -127,6 +127,7 @@ RIGHT = {
         (r"(-\infty,3)\cup(3,\infty)", r"x \neq 3"),
         (r"(-\infty,3)", r"{( - \infty, 3)}"),
         ("(2,5)", r"x>2 \text{ and } x<5"),
+        (r"x \in (0,5)", "(0,5)"),
         (r"\{x : x>2\}", r"(2,\infty)"),
     ],
     "ratios": [("2:3", "4:6"), ("1:2:3", "2:4:6"), ("2:3", r"\frac23")],
@@ -152,6 +153,9 @@ RIGHT = {
         ("0.1x", r"\frac{x}{10}"),
         (r"\frac{x}{10}", "0.1x"),
         ("1.4142135", r"\sqrt2"),
+        (r"\sqrt2", r"x=\sqrt2 \approx 1.41"),
+        ("1.41421356", r"x \approx 1.41421356"),
+        ("5", r"\approx 5"),
         (r"50\%", r"\frac{\sqrt4}{4}"),
     ],
     "words": [
@@ -164,6 +168,7 @@ RIGHT = {
         (r"\begin{pmatrix}1&0\\0&1\end{pmatrix}", r"\left[\begin{array}{cc}1&0\\0&1\end{array}\right]"),
         (r"\begin{pmatrix}1/2\\3\end{pmatrix}", r"\begin{bmatrix}0.5\\ 3\end{bmatrix}"),
         (r"\begin{pmatrix}1\\4\\\end{pmatrix}", r"\begin{pmatrix}1\\4\end{pmatrix}"),
+        (r"\begin{pmatrix}1\\4\end{pmatrix}", r"\begin{pmatrix}1&4\end{pmatrix}"),
         (r"\begin{pmatrix}1\\4\end{pmatrix}", "(1,4)"),
         (r"\begin{pmatrix}1\\4\end{pmatrix}", "1, 4"),
         ("(1,4)", r"\begin{pmatrix}1\\4\end{pmatrix}"),
@@ -215,6 +220,7 @@ WRONG = {
         ("5", "5="),
         ("5", "$$"),
         ("5", r"\ldots"),
+        ("5", r"\approx"),
         (r"-\infty", r"\infty"),
         (r"x=\text{red}", r"x=\text{blue}"),
         ("3x", "3"),
@@ -329,7 +335,9 @@ def test_scientific_notation_is_compared_by_its_relative_error(mantissa: float, 
 # ---- Outcomes -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gold", ["", "  ", "proof", "null", None, r"\frac{1}{", "see [1", r"a solution with \boxed{}"])
+@pytest.mark.parametrize(
+    "gold", ["", "  ", "proof", "null", None, r"\frac{1}{", "see [1", r"a solution with \boxed{}", r"\sqrt = 5"]
+)
 def test_unusable_gold_whatever_the_answer_is(gold: str) -> None:
     for completion in (boxed(5), boxed(gold), boxed("x+1"), boxed(r"\text{proof}")):
         assert verify(completion, gold).outcome in ("unusable_gold", "no_answer")

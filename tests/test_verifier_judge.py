@@ -30,6 +30,29 @@ def test_what_is_decided_without_a_worker_is_what_the_worker_says(kind: str) -> 
             assert compare(gold, answer) == ("right" if expected else "wrong"), (gold, answer)
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("C", "(C)"),
+        ("3:45 PM", "3:45 PM"),
+        ("no solution", "No solution."),
+        ("52_8", "52"),
+        ("2:3", "4:6"),
+        ("x=2:3", "2:3"),
+        (r"\infty", r"+\infty"),
+        (r"\emptyset", r"\emptyset"),
+        ("5", "x=5"),
+        ("x=2+3=5", "5"),
+        (r"x=\text{red}", r"\text{red}"),
+        (r"35\%", "0.35"),
+        ("(1,4)", "1, 4"),
+        (r"(\text{red},4)", r"(\text{red},4)"),
+    ],
+)
+def test_no_worker_is_asked_about(gold: str, answer: str) -> None:
+    assert decide_plainly(gold, answer) is True
+
+
 # Those that hang need a worker and its deadline.
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES if "hang" not in case["id"]])
 def test_case_from_the_file(case: dict) -> None:

@@ -219,7 +219,7 @@ def _structure(text: str) -> _Structure:
     items = [item for item in split_at(text, _SEPARATORS) if item]
     if len(items) > 1:
         return _elements("list", items)
-    name, _, value = _named(text, ["=", r"\in"])
+    name, value = _named(text, ["=", r"\in"])
     if name:
         structure = _structure(value)
         return structure if structure.kind != "single" else _Structure("single", [text])
@@ -258,7 +258,7 @@ def _elements(kind: str, items: list[str]) -> _Structure:
     r"""A list or set with ``\pm`` written out."""
     written_out = []
     for item in items:
-        name, _, value = _named(item, ["="])
+        name, value = _named(item, ["="])
         if r"\pm" in value and not _RELATION.search(item):
             prefix = f"{name}=" if name else ""
             for first, second in (("+", "-"), ("-", "+")):
@@ -317,7 +317,6 @@ _VARIABLE = re.compile(rf"\\(?:{_GREEK}|angle|triangle|text)(?![A-Za-z])|(?<![A-
 
 class _Named(NamedTuple):
     name: str
-    sign: str
     value: str
 
 
@@ -325,8 +324,8 @@ def _named(text: str, signs: list[str]) -> _Named:
     """``x = 5`` taken apart; without a name, all of it is the value."""
     sides = split_at(text, signs)
     if len(sides) == 2 and _NAME.fullmatch(sides[0]) and sides[1]:
-        return _Named(sides[0], "=", sides[1])
-    return _Named("", "", text)
+        return _Named(sides[0], sides[1])
+    return _Named("", text)
 
 
 def _exact_side(text: str) -> str:
