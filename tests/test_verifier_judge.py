@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ta_grpo.verifier import extract_answer
 from ta_grpo.verifier.compare import compare
-from ta_grpo.verifier.judge import decide_plainly
+from ta_grpo.verifier.judge import decide_plainly, is_sentinel
 from test_verifier import CASES, RIGHT, WRONG
 
 
@@ -51,6 +51,16 @@ def test_what_is_decided_without_a_worker_is_what_the_worker_says(kind: str) -> 
 )
 def test_no_worker_is_asked_about(gold: str, answer: str) -> None:
     assert decide_plainly(gold, answer) is True
+
+
+@pytest.mark.parametrize("gold", ["", " None. ", "$n/a$", "Proof.", "not found"])
+def test_what_stands_for_no_answer(gold: str) -> None:
+    assert is_sentinel(gold)
+
+
+@pytest.mark.parametrize("gold", ["X", "0", r"\text{none of these}"])
+def test_what_is_an_answer(gold: str) -> None:
+    assert not is_sentinel(gold)
 
 
 # Those that hang need a worker and its deadline.

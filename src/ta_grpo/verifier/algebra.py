@@ -126,22 +126,22 @@ def _same_numeric(gold_text: str, gold: Expr, answer_text: str, answer: Expr) ->
     """Two numbers, at least one of which is not written out."""
     gold_number, answer_number = parse_number(gold_text), parse_number(answer_text)
     if gold_number and not answer_number:
-        return _same_as_written(gold_number, gold, answer)
+        return _same_as_written(gold_number, answer)
     if answer_number and not gold_number:
-        return _same_as_written(answer_number, answer, gold)
+        return _same_as_written(answer_number, gold)
     return _same_evaluated(gold, answer)
 
 
-def _same_as_written(number: Number, written: Expr, expression: Expr) -> bool:
-    """A number that is written out against an expression: a decimal by its own digits, an integer exactly."""
-    if number.ulp is None and not number.percent:
-        return _same_evaluated(sympy.Rational(number.value.numerator, number.value.denominator), expression)
+def _same_as_written(number: Number, expression: Expr) -> bool:
+    """A number that is written out against an expression: exactly, or a decimal by its own digits."""
+    exactly = [number.value, number.value / 100] if number.percent else [number.value]
+    if any(_same_evaluated(sympy.Rational(value.numerator, value.denominator), expression) for value in exactly):
+        return True
     value = sympy.N(expression.doit())
-    if not value.is_Float and not value.is_Rational:
+    if number.ulp is None or not value.is_Float:
         return False
     rational: Any = sympy.Rational(value)
-    exact = Number(Fraction(rational.p, rational.q))
-    return same_number(number, exact) or _same_evaluated(written, expression)
+    return same_number(number, Number(Fraction(rational.p, rational.q)))
 
 
 def _same_evaluated(one: Expr, other: Expr) -> bool:
