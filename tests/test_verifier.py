@@ -167,7 +167,6 @@ RIGHT = {
         (r"50\%", r"\frac{\sqrt4}{4}"),
     ],
     "words": [
-        ("X", "x = X"),
         (r"\text{June 20}", "20th June"),
         ("no solution", "No solution."),
         ("3:45", r"3{:}45\text{ PM}"),
