@@ -119,7 +119,7 @@ def _is_complex(text: str) -> bool:
 
 
 def _is_numeric(expression: Any) -> bool:
-    return isinstance(expression, sympy.Expr) and not expression.free_symbols and expression.is_number
+    return isinstance(expression, sympy.Expr) and expression.is_number
 
 
 def _same_numeric(gold_text: str, gold: Expr, answer_text: str, answer: Expr) -> bool:

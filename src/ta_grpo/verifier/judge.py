@@ -241,8 +241,9 @@ def _bracketed(text: str) -> _Structure | None:
     if opening not in (r"\{", "(", "["):
         return None
     end = closing(text, 0)
-    closer = text[end:] if end is not None else ""
-    inside = text[len(opening) : end]
+    if end is None:
+        return None
+    closer, inside = text[end:], text[len(opening) : end]
     if opening == r"\{" and closer == r"\}":
         if re.search(r"\||\\mid|:", inside):
             return None
@@ -258,12 +259,9 @@ def _elements(kind: str, items: list[str]) -> _Structure:
     r"""A list or set with ``\pm`` written out."""
     written_out = []
     for item in items:
-        name, value = _named(item, ["="])
-        if r"\pm" in value and not _RELATION.search(item):
-            prefix = f"{name}=" if name else ""
+        if r"\pm" in item and not _RELATION.search(item):
             for first, second in (("+", "-"), ("-", "+")):
-                one = value.replace(r"\pm", first).replace(r"\mp", second)
-                written_out.append(prefix + normalise(one))
+                written_out.append(normalise(item.replace(r"\pm", first).replace(r"\mp", second)))
         else:
             written_out.append(item)
     return _Structure(kind, written_out)
@@ -352,7 +350,7 @@ def _same_single(gold: str, answer: str, algebra: Algebra) -> bool:
         sides.reverse()
     if len(gold_sides) > 1:
         if not _NAME.fullmatch(gold_sides[0]):
-            return len(sides) > 1 and algebra.equal(gold, answer)
+            return algebra.equal(gold, answer)
         if len(sides) > 1 and not _NAME.fullmatch(sides[0]):
             return algebra.equal(gold, answer)
         if len(sides) > 1 and _compact(gold_sides[0]) != _compact(sides[0]):
