@@ -67,10 +67,17 @@ def test_the_tables_are_what_compare_says_of_the_results(compared):
         holds_differences(page, compared, *pair)
 
 
+@pytest.mark.parametrize("other", ["rephrased-data", "ta-grpo"])
+def test_what_longer_training_is_compared_with_besides(compared, other):
+    page = (PLACE / "README.md").read_text(encoding="utf-8")
+    two = compare_of(PLACE, without=set(compared.seeds) - {"grpo-longer", other})
+    holds_differences(page, two, "grpo-longer", other)
+
+
 def test_the_exploratory_tables_too(compared):
     page = (PLACE / "README.md").read_text(encoding="utf-8")
     exploratory = compare_of(PLACE, EXPLORATORY, without=set(compared.seeds) - {"grpo-matched"})
-    assert len(exploratory.seeds) == 8
+    assert len(exploratory.seeds) == 7
     for arm, seeds in exploratory.seeds.items():
         if arm != "grpo-matched":
             assert seeds == [0, 1]
