@@ -58,6 +58,11 @@ def test_what_stands_for_no_answer(gold: str) -> None:
     assert is_sentinel(gold)
 
 
+@pytest.mark.parametrize("gold", [r"\frac{1}{", r"\sqrt = 5", "x>5=", "see [1"])
+def test_a_reference_that_cannot_be_read_is_no_verdict(gold: str) -> None:
+    assert compare(gold, "5") == compare(gold, gold) == "unusable_gold"
+
+
 @pytest.mark.parametrize("gold", ["X", "0", r"\text{none of these}"])
 def test_what_is_an_answer(gold: str) -> None:
     assert not is_sentinel(gold)
