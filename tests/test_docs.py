@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,8 @@ def test_the_version_table_is_what_env_holds_installations_against():
     page = (ROOT / "docs" / "package.md").read_text(encoding="utf-8")
     table = [row.split("|")[1:4] for row in page.splitlines() if row.startswith("| `")]
     told = {cells[0].strip(" `"): (cells[1].strip(), cells[2].strip(" `")) for cells in table}
+    if sys.version_info >= (3, 13):
+        del told["verl"]  # which has no part in this Python
     assert told == {package.name: (package.needed_for, package.tested) for package in installed_packages()}
 
 

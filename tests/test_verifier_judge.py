@@ -46,6 +46,7 @@ def test_what_is_decided_without_a_worker_is_what_the_worker_says(kind: str) -> 
         (r"x=\text{red}", r"\text{red}"),
         (r"35\%", "0.35"),
         ("(1,4)", "1, 4"),
+        ("1, 2", r"x \in \{1,2\}"),
         (r"(\text{red},4)", r"(\text{red},4)"),
     ],
 )

@@ -89,9 +89,7 @@ def _parse(text: str) -> Any:
     degrees = r"\\frac{\1\\pi}{180}" if _TRIGONOMETRIC.search(text) else r"\1"
     text = re.sub(r"(\d+(?:\.\d+)?)\s*\^\\circ", degrees, text)
     try:
-        parsed = latex2sympy(
-            text, is_real=not _is_complex(text), normalization_config=None, conversion_config=_CONVERSION
-        )
+        parsed = latex2sympy(text, is_real=True, normalization_config=None, conversion_config=_CONVERSION)
         if isinstance(parsed, sympy.Basic):
             parsed = parsed.xreplace({symbol: sympy.I for symbol in parsed.free_symbols if str(symbol) == "i"})
         return parsed
@@ -112,10 +110,6 @@ def _combined(parts: list[str], combine: Any) -> Any:
         raise
     except Exception:  # noqa: BLE001 - several variables, or an inequality sympy cannot solve
         return None
-
-
-def _is_complex(text: str) -> bool:
-    return re.search(r"(?<![A-Za-z\\])i(?![A-Za-z])", text) is not None
 
 
 def _is_numeric(expression: Any) -> bool:
