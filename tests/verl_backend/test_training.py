@@ -39,7 +39,7 @@ SETTINGS = {
     "--max-completion-length": "32",
     "--per-device-train-batch-size": "32",
     "--learning-rate": "1e-4",
-    "--lr-scheduler-type": "cosine",
+    "--trl.lr_scheduler_type": "cosine",
     "--beta": "0.01",
     "--save-steps": "1",
     "--reward": "flaky_reward:compute_score",
