@@ -10,7 +10,7 @@ CORE_FILES = */ta_grpo/group.py,*/ta_grpo/statistics.py,*/ta_grpo/questions.py,*
 CORE_ROOMS = */ta_grpo/sampling/*,*/ta_grpo/evaluation/*,*/ta_grpo/plan/*,*/ta_grpo/trl/*,*/ta_grpo/verifier/*
 
 # Files of tests side by side; each process takes one thread.
-IN_PARALLEL = --numprocesses 2 --dist loadfile
+IN_PARALLEL = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # What a user may install with other versions than those of constraints.txt.
 RANGED = train endpoint diversity report gguf
 
