@@ -29,7 +29,6 @@ from typing import TypeVar
 from rephrasing_checks import FOR_A_MODEL, Case, cases, interval
 
 from ta_grpo.openai_client import Endpoint
-from ta_grpo.questions import DEFAULT_PROMPT_TEMPLATE
 from ta_grpo.rephrasing.cache import ReplyCache
 from ta_grpo.rephrasing.chat import Chat, Limits
 from ta_grpo.rephrasing.checks import check_rephrasing
@@ -158,7 +157,7 @@ async def measure(texts: Sequence[Text], chosen: argparse.Namespace) -> dict[str
                 await judge_all(texts, Judge(chat, chosen.judge_model, Prompts(chosen.prompts)), chosen.concurrency)
         if chosen.solver_model is not None:
             async with Chat(endpoint, cache, limits, max_tokens=chosen.solver_tokens, **asked) as chat:
-                solver = Solver(chat, chosen.solver_model, chosen.samples, chosen.solver_prompt_template)
+                solver = Solver(chat, chosen.solver_model, chosen.samples)
                 solved = await solve_all(texts, solver, chosen.concurrency)
         spent = cache.spent()
     finally:
@@ -173,7 +172,6 @@ def main() -> None:
     parser.add_argument("--base-url", required=True)
     parser.add_argument("--judge-model")
     parser.add_argument("--solver-model")
-    parser.add_argument("--solver-prompt-template", default=DEFAULT_PROMPT_TEMPLATE)
     parser.add_argument("--samples", type=int, default=3, help="answers of the solver to a text")
     parser.add_argument("--originals", type=int, default=30, help="questions of each kind")
     parser.add_argument("--seed", type=int, default=0)
@@ -184,6 +182,8 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, help="directory with a judge.txt of your own")
     parser.add_argument("--cache", type=Path, default=Path("rephrasing_model_checks.sqlite"))
     chosen = parser.parse_args()
+    if chosen.judge_model is None and chosen.solver_model is None:
+        parser.error("name --judge-model, --solver-model or both")
     groups = [json.loads(line) for line in chosen.rephrasings.open(encoding="utf-8")]
     texts = drawn(groups, chosen.originals, chosen.seed)
     report(texts, chosen.judge_model is not None, asyncio.run(measure(texts, chosen)))

@@ -291,16 +291,6 @@ def test_a_question_that_the_solver_cannot_solve_is_not_paid_for(tmp_path, endpo
     assert {request["model"] for request in endpoint.asked} == {"s"}
 
 
-def test_the_solver_is_asked_in_the_words_of_its_template(tmp_path, endpoint):
-    endpoint.behaviour = lambda request, number: reply("\\boxed{23}") if request["model"] == "s" else good(request)
-    with pytest.raises(UserError, match="must hold it once"):
-        run(tmp_path, endpoint, 1, solver_model="s", solver_prompt_template="Solve this.")
-    run(tmp_path, endpoint, 1, solver_model="s", solver_prompt_template="{question} = ?")
-    asked = {request["messages"][0]["content"] for request in endpoint.asked if request["model"] == "s"}
-    (record,) = lines(tmp_path / "out.jsonl")
-    assert asked == {f"{text} = ?" for text in [record["question"], *record["rephrasings"]]}
-
-
 # Rules.
 
 

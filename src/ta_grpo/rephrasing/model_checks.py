@@ -26,7 +26,6 @@ class Solver:
     chat: Chat
     model: str
     samples: int = 3
-    prompt_template: str = DEFAULT_PROMPT_TEMPLATE
 
     async def check(self, text: str, answer: str, what: str = "rephrasing") -> Rejection | None:
         """Reject a text whose majority answer is not the reference answer.
@@ -38,7 +37,7 @@ class Solver:
             answer: the reference answer.
             what: which of them, for the reason.
         """
-        prompt = question_prompt(text, self.prompt_template, conversational=True)
+        prompt = question_prompt(text, DEFAULT_PROMPT_TEMPLATE, conversational=True)
         replies = await asyncio.gather(*(self._answer(prompt, number) for number in range(self.samples)))  # pyright: ignore[reportArgumentType]
         majority, votes = await asyncio.to_thread(_majority, [reply.text for reply in replies if not reply.problem])
         if majority is None:

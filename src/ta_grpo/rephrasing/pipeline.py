@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..questions import DEFAULT_PROMPT_TEMPLATE, Question, question_record
+from ..questions import Question, question_record
 from .chat import EMPTY, NOT_TAKEN, REFUSED, TRUNCATED, Chat, Reply
 from .checks import check_rephrasing
 from .job import Job, Outcome, Progress, Slot
@@ -191,8 +191,7 @@ class _Judges:
         self.accepted = list(question.rephrasings)
         self.solver = self.judge_ = None
         if chat is not None and settings.solver_model is not None:
-            template = settings.solver_prompt_template or DEFAULT_PROMPT_TEMPLATE
-            self.solver = Solver(chat, settings.solver_model, settings.solver_samples, template)
+            self.solver = Solver(chat, settings.solver_model, settings.solver_samples)
         if chat is not None and settings.judge_model is not None:
             self.judge_ = Judge(chat, settings.judge_model, job.prompts)
 

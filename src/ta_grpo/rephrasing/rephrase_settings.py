@@ -11,7 +11,6 @@ from typing import Any
 
 from ..errors import UserError
 from ..question_files import SUFFIXES, suffix_problem
-from ..questions import check_prompt_template
 from ..settings import help_of, setting
 from .chat import DEFAULT_MODEL, Limits
 
@@ -47,9 +46,6 @@ class RephraseSettings:
         None, "Paid check: this model must find the answer of the original and of each rephrasing."
     )
     solver_samples: int = setting(3, "Answers of the solver to a text; those of most of them count.")
-    solver_prompt_template: str | None = setting(
-        None, "How the solver is asked; holds {question} once. Default: to reason, and to put the answer in a box."
-    )
     judge_model: str | None = setting(None, "Paid check: this model must call both the same problem, either way round.")
     max_attempts: int = setting(3, "Requests for one rephrasing; each after the first says what was wrong.")
     temperature: float = setting(1.0, "Sampling temperature.")
@@ -82,8 +78,6 @@ class RephraseSettings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UserError(f"--{name.replace('_', '-')}={value} must be above 0")
-        if self.solver_prompt_template is not None:
-            check_prompt_template(self.solver_prompt_template)
         if self.temperature < 0:
             raise UserError(f"--temperature={self.temperature} must be 0 or more")
         self.limits()
