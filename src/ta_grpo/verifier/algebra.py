@@ -1,9 +1,9 @@
 """One expression against another: latex2sympy reads them, math-verify compares them.
 
 Runs in the worker processes only. Three things are ours: numbers are compared by relative, not absolute, error
-(math-verify rounds to six decimals, to which all tiny numbers are equal); symbols keep their case; and expressions
-in variables are evaluated at a few points first, because simplifications have thresholds of their own and give up on
-much that is equal.
+(math-verify rounds to six decimals, to which all tiny numbers are equal); symbols keep their case, and but for ``i``
+stand for real numbers; and expressions in variables are evaluated at a few points first, because simplifications have
+thresholds of their own and give up on much that is equal.
 """
 
 from __future__ import annotations
