@@ -1,12 +1,10 @@
 """The deterministic checks of rephrasings: each accepts good ones, rejects its own kind of bad ones, and says why."""
 
-import random
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from growth import assert_near_linear
 from ta_grpo.errors import UserError
 from ta_grpo.rephrasing.check_writing import differing_words
 from ta_grpo.rephrasing.checks import CHECKS, check_rephrasing
@@ -359,24 +357,15 @@ HOSTILE = ["$", "$x ", "\\[ ", "{", "\\frac{", "\\begin{align}", "9", "1,000,", 
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_hostile_text_is_safe_and_fast(piece):
-    text = piece * (20_000 // len(piece))
-    start = time.process_time()
-    assert check_rephrasing(text, text + " x9", "9")
-    check_rephrasing(MILL, piece * (200_000 // len(piece)), MILL_ANSWER)
-    assert time.process_time() - start < 3
+def test_hostile_text_is_safe_and_does_not_take_quadratic_time(piece):
+    def check(size: int) -> None:
+        text = piece * (size // 10 // len(piece))
+        assert check_rephrasing(text, text + " x9", "9")
+        check_rephrasing(MILL, piece * (size // len(piece)), MILL_ANSWER)
+
+    assert_near_linear(check, 200_000)
 
 
 @given(st.text(max_size=200), st.text(max_size=200), st.text(max_size=20))
 def test_any_text_is_answered_alike_each_time(original, rephrasing, answer):
     assert check_rephrasing(original, rephrasing, answer) == check_rephrasing(original, rephrasing, answer)
-
-
-def test_a_pair_takes_milliseconds():
-    pairs = [(MILL, GOOD_MILL), (CURVE, GOOD_CURVE), (TRIANGLE, GOOD_TRIANGLE), (CHOICE, GOOD_CHOICE)]
-    random.Random(0).shuffle(pairs)
-    start = time.process_time()
-    for _ in range(20):
-        for original, rephrasing in pairs:
-            check_rephrasing(original, rephrasing, "432")
-    assert (time.process_time() - start) / 80 < 0.02

@@ -1,13 +1,13 @@
 """Rephrasings by rule: what each rule does, what it leaves alone, and what holds for every proposal."""
 
 import re
-import time
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from growth import assert_near_linear
 from ta_grpo import tiny
 from ta_grpo.errors import UserError
 from ta_grpo.rephrasing.checks import check_rephrasing
@@ -94,10 +94,8 @@ def test_any_text_is_safe(text):
 @pytest.mark.parametrize(
     "piece", ["$", ". A", "If a, what is ", "How many ", "$x$ ", "Tom ", "? ", "What is the value of a ", "["]
 )
-def test_hostile_text_is_fast(piece):
-    start = time.process_time()
-    rule_rephrasings(piece * (MAX_CHARACTERS // len(piece)), 7, "9")
-    assert time.process_time() - start < 4
+def test_hostile_text_does_not_take_quadratic_time(piece):
+    assert_near_linear(lambda size: rule_rephrasings(piece * (size // len(piece)), 7, "9"), MAX_CHARACTERS)
 
 
 # ---- Wording --------------------------------------------------------------------------------------------------------
