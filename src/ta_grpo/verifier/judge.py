@@ -222,6 +222,8 @@ def _structure(text: str) -> _Structure:
     name, value = _named(text, ["=", r"\in"])
     if name:
         structure = _structure(value)
+        if structure.kind == "list":  # x = \pm 7, where each value keeps the name
+            return _Structure("list", [f"{name}={item}" for item in structure.items])
         return structure if structure.kind != "single" else _Structure("single", [text])
     if bracketed := _bracketed(split_unit(text)[0]):
         return bracketed
