@@ -150,7 +150,8 @@ def test_small_recipes_are_dry_run(capsys, tmp_path, monkeypatch, name):
     assert told["batch"]["phrasings"] == 4
 
 
-def test_controls_of_the_embedded_world_are_dry_run(capsys, tmp_path):
+@pytest.mark.parametrize("name", ["tiny_controls", "tiny_small_groups"])
+def test_controls_of_the_embedded_world_are_dry_run(capsys, tmp_path, name):
     words = ["--output-dir", str(tmp_path / "out"), "--dry-run", "--seeds", "0"]
-    told = asked(capsys, "compare", str(RECIPES / "tiny_controls.yaml"), *words)
+    told = asked(capsys, "compare", str(RECIPES / f"{name}.yaml"), *words)
     assert {job["completions"] for job in told["jobs"]} == {12_800}
