@@ -188,6 +188,7 @@ def test_two_processes_resume_to_the_run_that_was_not_broken(tmp_path):
 
 # Each process holds one row of the weight; the gradient of the second row alone is not finite.
 SHARDED = """
+import os
 import types
 import torch
 from torch.distributed.fsdp import fully_shard
@@ -205,7 +206,9 @@ for scale in (1.0, float("nan")):
     skip.on_pre_optimizer_step(None, types.SimpleNamespace(global_step=0), None, model=model)
     assert (model.weight.grad is None) == (scale != 1.0), rank
     assert skip.count == (scale != 1.0)
-torch.distributed.destroy_process_group()
+torch.distributed.barrier()
+# Not by the interpreter's end: on a busy machine gloo's threads still let go of the last tensor then, and abort.
+os._exit(0)
 """
 
 

@@ -93,7 +93,7 @@ def test_outcomes_are_in_order_whatever_becomes_of_the_workers(serving: None) ->
     before = time.monotonic()
     outcomes = pool.compare_many(pairs * 2, timeout=3.0)
     assert outcomes == ["right", "error", "wrong", "timed_out", "wrong", "x\u0663\ud800\n"] * 2
-    assert time.monotonic() - before < 30
+    assert time.monotonic() - before < 55
     status = worker_status()
     # a pair whose worker died was given to a second one, and to no third
     assert status.checks == 2 * len(pairs) + 2
@@ -170,7 +170,7 @@ def test_closing_ends_every_worker_and_a_stubborn_one_too(scripted: Scripted, mo
     pids = {int(pid) for pid in pool.compare_many([("1", "pid")] * 20, timeout=5.0)}
     before = time.monotonic()
     close_workers()
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 50
     assert not any(map(alive, pids))
     assert worker_status() == pool.WorkerStatus((), 0)
 
@@ -229,7 +229,7 @@ def test_a_worker_that_is_never_ready_is_given_up(scripted: Scripted, monkeypatc
     before = time.monotonic()
     with pytest.raises(UserError, match=r"could not start \(not ready after 0.5 s\)"):
         pool.compare_many([("1", "1")], timeout=5.0)
-    assert 0.5 <= time.monotonic() - before < 10
+    assert 0.5 <= time.monotonic() - before < 50
 
 
 def test_a_program_that_is_not_there_names_the_limits(serving: None, monkeypatch: pytest.MonkeyPatch) -> None:

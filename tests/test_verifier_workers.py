@@ -57,7 +57,7 @@ def test_hostile_answers_end_by_the_deadline_and_harm_no_other() -> None:
     assert hostile_outcomes <= {"wrong", "timed_out", "no_answer"}
     assert verdicts[mixed.index((BOMB, "5+\\sqrt{2}"))].outcome == "timed_out"
     # Only those that were tried can have taken their whole deadline; starting workers takes time on a busy machine.
-    assert elapsed < len(HOSTILE) * SHORT + 30
+    assert elapsed < len(HOSTILE) * SHORT + 120
 
 
 def test_a_timed_out_answer_is_tried_again_and_a_compared_one_is_not() -> None:
@@ -76,7 +76,7 @@ def test_a_timed_out_answer_is_tried_again_and_a_compared_one_is_not() -> None:
 def run_script(body: str, *arguments: str, **kwargs) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(body), *arguments],
-        capture_output=True, text=True, timeout=60, check=False, **kwargs,
+        capture_output=True, text=True, timeout=240, check=False, **kwargs,
     )  # fmt: skip
 
 
@@ -224,7 +224,7 @@ def test_an_unguarded_script_is_not_imported_again(tmp_path: Path) -> None:
     # A file of the user's that is called like a module the worker needs.
     (tmp_path / "sympy.py").write_text("raise SystemExit('the wrong sympy')")
     done = subprocess.run(
-        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "imported\n", "")
 
