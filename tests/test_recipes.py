@@ -47,7 +47,7 @@ def asked(capsys, *words: str) -> Any:
 def test_every_recipe_is_tried_here_or_where_its_verb_is():
     tried = {f"{model}/{kind}.yaml" for model in MODELS for kind in KINDS}
     tried |= {f"paper/{name}.yaml" for name in ("rephrase_math", "eval", "diagnose")}
-    tried |= {"smollm2_gsm8k.yaml", "tiny_controls.yaml", "word_order.yaml"}
+    tried |= {f"{name}.yaml" for name in ("smollm2_gsm8k", "tiny_controls", "tiny_small_groups", "word_order")}
     there = {str(path.relative_to(RECIPES)) for path in RECIPES.rglob("*.yaml")}
     assert {name for name in there if not name.startswith("accelerate/")} == tried
 
