@@ -27,6 +27,7 @@ def place(tmp_path_factory) -> Path:
     (place / "base-model" / "chat_template.jinja").unlink()
     questions(place / "questions.jsonl", question_rows(4))
     questions(place / "plain.jsonl", question_rows(4, rephrasings=0))
+    (place / "cut.gguf").write_bytes(b"GGUF\x03\0\0\0")
     (place / "bad.jsonl").write_text('{"question": "x", "answer": "1"}\n{"question": "", "answer": "2"}\n{"question"\n')
     (place / "empty-model").mkdir()
     (place / "used").mkdir()
@@ -73,6 +74,7 @@ BAD = {
     "missing hub model": (train_words(model="nobody/nothing"), "cannot be loaded"),
     "directory without a model": (train_words(model="empty-model"), "no config.json"),
     "missing gguf file": (train_words(model="nowhere.gguf"), "there is no such file"),
+    "cut gguf file": (train_words(model="cut.gguf"), "model cut.gguf cannot be loaded"),
     "missing settings file": (train_words(config="nowhere.yaml"), "there is no file nowhere.yaml"),
     "unknown setting in a file": (train_words(config="typo.yaml"), "did you mean 'num_generations'"),
     "mistyped settings in a file": (train_words(config="mistyped.yaml"), "num_generations must be a whole number"),

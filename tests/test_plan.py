@@ -435,6 +435,18 @@ def test_a_model_is_read_from_a_directory_without_its_weights(tmp_path):
     assert (size.layers, size.hidden, size.key_value_width) == (2, 32, 16)
 
 
+@pytest.mark.parametrize("name", ["model.gguf", "model/config.json"])
+def test_a_cut_file_of_a_model_is_told_with_what_replaces_it(tmp_path, capsys, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"GGUF\x03\0\0\0")
+    model = path if path.suffix == ".gguf" else path.parent
+    assert main(["plan", "--model", str(model), "--questions", "9"]) == 2
+    shown = capsys.readouterr()
+    assert f"the config of model {model} cannot be read: " in shown.err
+    assert "leave --model out and give its sizes" in shown.err
+
+
 @pytest.mark.slow
 def test_a_model_is_read_from_a_gguf_file():
     """SmolLM2-135M: 30 layers, three heads of keys and values, 134,515,008 parameters with its tied embedding."""

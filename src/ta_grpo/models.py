@@ -101,6 +101,9 @@ def _converted_gguf(path: Path) -> Path:
 
     transformers reads GGUF weights, but refuses to save the model it made of them; the copy is a fresh full-precision
     model with the same weights.
+
+    Raises:
+        UserError: there is no such file; it cannot be read, with what the reader said; gguf is not installed.
     """
     if not path.is_file():
         raise UserError(f"model {path}: there is no such file")
@@ -118,7 +121,11 @@ def _converted_gguf(path: Path) -> Path:
     except ImportError:
         raise UserError(f"model {path}: GGUF files need the package gguf; run: pip install 'ta-grpo[gguf]'") from None
     source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    read: Any = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    try:
+        read: Any = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+        tokenizer: Any = AutoTokenizer.from_pretrained(**source)
+    except Exception as error:  # damaged files raise errors of many kinds
+        raise cannot_load(str(path), error) from error
     if hasattr(read.config, "quantization_config"):
         del read.config.quantization_config
     fresh: Any = AutoModelForCausalLM.from_config(read.config, dtype=torch.float32)
@@ -128,7 +135,7 @@ def _converted_gguf(path: Path) -> Path:
     half_made = Path(tempfile.mkdtemp(prefix=f".{converted.name}.", dir=cache))
     try:
         fresh.save_pretrained(half_made)
-        AutoTokenizer.from_pretrained(**source).save_pretrained(half_made)
+        tokenizer.save_pretrained(half_made)
         os.replace(half_made, converted)
     except OSError:
         if not (converted / "config.json").exists():  # else another process has made it meanwhile

@@ -73,9 +73,9 @@ def read_config(settings: PlanSettings) -> Any:
         return AutoConfig.from_pretrained(resolve_model(settings.model))
     except ImportError as error:
         raise UserError(f"model {settings.model}: {error}") from error
-    except (OSError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
+    except UserError:
+        raise
+    except Exception as error:  # damaged files raise errors of many kinds
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"the config of model {settings.model} cannot be read: {reason} Without network, name a local directory, "
